@@ -1,0 +1,1 @@
+// This file lets program_linux_unsafe.go declare functions without bodies.

@@ -1,0 +1,384 @@
+//go:build linux
+
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+// The runtime's own steps around a fork, which package syscall uses in the same
+// order: signals are blocked, the stack guard is poisoned so that any attempt to
+// grow the stack in the child is a crash and not a silent corruption, and the
+// child's handlers are put back.
+//
+//go:linkname runtimeBeforeFork syscall.runtime_BeforeFork
+func runtimeBeforeFork()
+
+//go:linkname runtimeAfterFork syscall.runtime_AfterFork
+func runtimeAfterFork()
+
+//go:linkname runtimeAfterForkInChild syscall.runtime_AfterForkInChild
+func runtimeAfterForkInChild()
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// pointer is the memory at addr: a buffer kept by the program, or the argument
+// memory of the process, neither of which the collector moves.
+//
+//go:norace
+//go:nosplit
+func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+const (
+	exitStepFailed = 111
+	sigSetmask     = 2
+)
+
+// Kinds of StatusRecord.
+const (
+	statusExited  = 'X'
+	statusStopped = 'T'
+)
+
+// StatusRecord is what the inner init says of the command.
+type StatusRecord struct {
+	// Stopped: the command's job was stopped by Stop signal; it did not end.
+	Stopped bool
+	// Wait is the wait status of the command.
+	Wait syscall.WaitStatus
+}
+
+// ReadStatus reads the next record from the status pipe.
+func ReadStatus(r io.Reader) (StatusRecord, error) {
+	var b [8]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return StatusRecord{}, err
+	}
+	return StatusRecord{Stopped: b[0] == statusStopped, Wait: syscall.WaitStatus(binary.NativeEndian.Uint32(b[4:]))}, nil
+}
+
+// Child is a started Program's first process.
+type Child struct {
+	// PID is its id in this process's namespace.
+	PID int
+	// errs is the pipe on which the program reports a failed step.
+	errs  *os.File
+	names []string
+}
+
+// Start forks and lets the child run the program. flags are clone's CLONE_NEW*
+// flags. keep are this process's descriptors that the child holds on to: they
+// are renumbered to KeptFD(keep, 0), KeptFD(keep, 1), … and every other one is
+// closed. The child waits for nothing by itself.
+func (p *Program) Start(flags uintptr, keep []int) (*Child, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	// The list of descriptors is known to the builder through KeptFD, so the
+	// error pipe is moved by the child before the others are.
+	base := keptBase(keep)
+	errFD := uintptr(base + len(keep))
+	kept := make([]uintptr, len(keep))
+	for i, fd := range keep {
+		kept[i] = uintptr(fd)
+	}
+	a := &arena{
+		regs: p.regs, block: p.main, kept: kept, base: uintptr(base), errFD: errFD,
+		errFrom: w.Fd(), flags: flags | uintptr(syscall.SIGCHLD),
+	}
+	runtime.LockOSThread()
+	syscall.ForkLock.Lock()
+	pid, errno := forkAndRun(a)
+	syscall.ForkLock.Unlock()
+	runtime.UnlockOSThread()
+	runtime.KeepAlive(p)
+	runtime.KeepAlive(a)
+	if errno != 0 {
+		r.Close()
+		return nil, &StepError{Step: "clone", Err: errno}
+	}
+	return &Child{PID: int(pid), errs: r, names: p.names}, nil
+}
+
+// KeptFD is the number that descriptor i of keep has in the child.
+func KeptFD(keep []int, i int) int { return keptBase(keep) + i }
+
+// keptBase is above every kept descriptor, so that moving one there can't
+// overwrite another, and above what the child will open by itself.
+func keptBase(keep []int) int {
+	base := 64
+	for _, fd := range keep {
+		if fd >= base {
+			base = fd + 1
+		}
+	}
+	return base
+}
+
+// Started waits until every process of the program has run its steps: the
+// command was executed, or a step failed, which is the *StepError returned.
+func (c *Child) Started() error {
+	defer c.errs.Close()
+	var b [8]byte
+	n, err := io.ReadFull(c.errs, b[:])
+	switch {
+	case n == 0 && errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	i := binary.NativeEndian.Uint32(b[:4])
+	errno := syscall.Errno(binary.NativeEndian.Uint32(b[4:]))
+	if int(i) >= len(c.names) {
+		return &StepError{Step: "unknown step", Err: errno}
+	}
+	return &StepError{Step: c.names[i], Err: errno}
+}
+
+// arena is all memory that the child touches.
+type arena struct {
+	regs    []uintptr
+	block   *Block
+	kept    []uintptr
+	base    uintptr
+	errFD   uintptr
+	errFrom uintptr
+	flags   uintptr
+	soft    uintptr
+	rec     [2]uint32
+	init    initMem
+}
+
+// forkAndRun is the fork and, in the child, the whole program. It is one
+// function without calls that could grow the stack; see runtimeBeforeFork.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func forkAndRun(a *arena) (pid uintptr, errno syscall.Errno) {
+	runtimeBeforeFork()
+	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, a.flags, 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		runtimeAfterFork()
+		return pid, errno
+	}
+	runtimeAfterForkInChild()
+	childMain(a)
+	return 0, 0
+}
+
+//go:noinline
+//go:norace
+//go:nosplit
+func childMain(a *arena) {
+	takeDescriptors(a)
+	b := a.block
+	for i := 0; i < len(b.steps); i++ {
+		s := &b.steps[i]
+		switch s.kind {
+		case stepCall:
+			r, _, e := syscall.RawSyscall6(s.nr, arg(a, s, 0), arg(a, s, 1), arg(a, s, 2), arg(a, s, 3), arg(a, s, 4), arg(a, s, 5))
+			if e != 0 {
+				if uintptr(e) != s.ok[0] && uintptr(e) != s.ok[1] && uintptr(e) != s.ok[2] {
+					fail(a, s, uintptr(e))
+				}
+				if s.soft && (a.soft == 0 || e == syscall.EACCES) {
+					a.soft = uintptr(e)
+				}
+				r = 0
+			} else if s.expect && r != s.want {
+				fail(a, s, uintptr(syscall.EPIPE))
+			}
+			a.regs[s.out] = r
+		case stepFork:
+			r, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, s.args[0].val|uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+			if e != 0 {
+				fail(a, s, uintptr(e))
+			}
+			if r == 0 {
+				b, i = s.child, -1
+				continue
+			}
+			a.regs[s.out] = r
+		case stepStore32:
+			*(*uint32)(pointer(s.args[0].val)) = uint32(arg(a, s, 1))
+		case stepZero:
+			for j := uintptr(0); j < s.args[1].val; j++ {
+				*(*byte)(pointer(s.args[0].val + j)) = 0
+			}
+		case stepInit:
+			initLoop(&a.init, arg(a, s, 0), arg(a, s, 1), arg(a, s, 2))
+		case stepWaitAll:
+			waitAll()
+		case stepFailSoft:
+			if a.soft == 0 {
+				a.soft = uintptr(syscall.ENOENT)
+			}
+			fail(a, s, a.soft)
+		}
+	}
+	// A block that ends without an exec or a loop is a bug of the builder:
+	// nothing may go on from here with the engine's memory.
+	exit(exitStepFailed)
+}
+
+// takeDescriptors moves the kept descriptors to their known numbers and closes
+// all others: whatever the engine had open stays outside.
+//
+//go:norace
+//go:nosplit
+func takeDescriptors(a *arena) {
+	// All signals stay blocked in every process of the program until a block
+	// says UnblockSignals, which the command's does before its exec: an init
+	// must not die of one, and reads SIGCHLD from a descriptor.
+	a.init.set = ^uint64(0)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&a.init.set)), 0, 8, 0, 0)
+	_, _, e := syscall.RawSyscall(syscall.SYS_DUP3, a.errFrom, a.errFD, syscall.O_CLOEXEC)
+	if e != 0 {
+		exit(exitStepFailed)
+	}
+	for i := 0; i < len(a.kept); i++ {
+		if _, _, e = syscall.RawSyscall(syscall.SYS_DUP3, a.kept[i], a.base+uintptr(i), syscall.O_CLOEXEC); e != 0 {
+			exit(exitStepFailed)
+		}
+	}
+	_, _, e = syscall.RawSyscall(sysCloseRange, 0, a.base-1, 0)
+	if e == 0 {
+		_, _, e = syscall.RawSyscall(sysCloseRange, a.errFD+1, ^uintptr(0)>>32, 0)
+	}
+	if e != 0 {
+		exit(exitStepFailed)
+	}
+}
+
+//go:norace
+//go:nosplit
+func arg(a *arena, s *step, i int) uintptr {
+	if s.args[i].reg != 0 {
+		return a.regs[s.args[i].reg]
+	}
+	return s.args[i].val
+}
+
+//go:norace
+//go:nosplit
+func fail(a *arena, s *step, errno uintptr) {
+	a.rec[0], a.rec[1] = s.name, uint32(errno)
+	syscall.RawSyscall(syscall.SYS_WRITE, a.errFD, uintptr(unsafe.Pointer(&a.rec)), 8)
+	exit(exitStepFailed)
+}
+
+//go:norace
+//go:nosplit
+func exit(code uintptr) {
+	for {
+		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, code, 0, 0)
+	}
+}
+
+//go:norace
+//go:nosplit
+func waitAll() {
+	for {
+		_, _, e := syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), 0, syscall.WALL, 0, 0, 0)
+		if e == syscall.ECHILD {
+			exit(0)
+		}
+	}
+}
+
+// initMem is the memory of initLoop.
+type initMem struct {
+	fds [2]struct {
+		fd              int32
+		events, revents int16
+	}
+	set    uint64
+	status uint32
+	rec    [2]uint32
+	info   [128]byte // struct signalfd_siginfo
+}
+
+const pollIn = 1
+
+// initLoop is PID 1 of the inner namespace. Its signals are all blocked; SIGCHLD
+// comes through a signalfd so that one poll waits for everything.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func initLoop(m *initMem, control, status, child uintptr) {
+	m.set = 1 << (uint(syscall.SIGCHLD) - 1)
+	sfd, _, e := syscall.RawSyscall6(sysSignalfd4, ^uintptr(0), uintptr(unsafe.Pointer(&m.set)), 8, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0, 0)
+	if e != 0 {
+		exit(exitStepFailed)
+	}
+	m.fds[0].fd, m.fds[0].events = int32(sfd), pollIn
+	m.fds[1].fd, m.fds[1].events = int32(control), pollIn
+	for {
+		m.fds[0].revents, m.fds[1].revents = 0, 0
+		syscall.RawSyscall6(sysPpoll, uintptr(unsafe.Pointer(&m.fds)), 2, 0, 0, 0, 0)
+		if m.fds[1].revents != 0 {
+			n, _, e := syscall.RawSyscall(syscall.SYS_READ, control, uintptr(unsafe.Pointer(&m.info)), 1)
+			if e == 0 && n == 1 {
+				syscall.RawSyscall(syscall.SYS_KILL, -child, uintptr(m.info[0]), 0)
+			} else if e != syscall.EINTR && e != syscall.EAGAIN {
+				// The engine is gone. The end of PID 1 is the end of all.
+				exit(128 + uintptr(syscall.SIGKILL))
+			}
+		}
+		for {
+			n, _, e := syscall.RawSyscall(syscall.SYS_READ, sfd, uintptr(unsafe.Pointer(&m.info)), 128)
+			if e != 0 || n == 0 {
+				break
+			}
+		}
+		reap(m, status, child)
+	}
+}
+
+//go:norace
+//go:nosplit
+func reap(m *initMem, status, child uintptr) {
+	for {
+		pid, _, e := syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&m.status)), syscall.WNOHANG|syscall.WUNTRACED|syscall.WALL, 0, 0, 0)
+		if e != 0 || pid == 0 {
+			return
+		}
+		if pid != child {
+			continue
+		}
+		stopped := m.status&0xff == 0x7f
+		m.rec[0], m.rec[1] = statusExited, m.status
+		if stopped {
+			m.rec[0] = statusStopped
+		}
+		syscall.RawSyscall(syscall.SYS_WRITE, status, uintptr(unsafe.Pointer(&m.rec)), 8)
+		if !stopped {
+			syscall.RawSyscall(syscall.SYS_KILL, ^uintptr(0), uintptr(syscall.SIGKILL), 0)
+			waitAll()
+		}
+	}
+}
+
+// ArgumentMemory is where this process's arguments and environment lie, to be
+// overwritten in a child: its /proc/PID/cmdline and environ would show them.
+func ArgumentMemory() (addr, n uintptr, err error) {
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	start, end, err := argumentRange(string(stat))
+	return start, end - start, err
+}
