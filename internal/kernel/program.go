@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -230,3 +231,16 @@ type StepError struct {
 
 func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
 func (e *StepError) Unwrap() error { return e.Err }
+
+// Words is the address of an array of 64-bit words, for structures made of
+// numbers and addresses.
+func (p *Program) Words(words ...Arg) Arg {
+	b := make([]byte, 8*len(words))
+	for i, w := range words {
+		if w.reg != 0 {
+			p.Fail(errors.New("system call program: a register is not known beforehand"))
+		}
+		binary.NativeEndian.PutUint64(b[8*i:], uint64(w.val))
+	}
+	return p.Bytes(b)
+}
