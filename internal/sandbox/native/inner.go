@@ -27,7 +27,7 @@ func (pl *plan) buildInner() {
 	in.Call("hide init", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_DUMPABLE), kernel.Int(0))
 	in.Call("name init", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_NAME), pl.p.Str("init"))
 	if !pl.weakProc {
-		pl.mountProc(in, "mount /proc", kernel.Int(unix.AT_FDCWD), "/proc")
+		pl.mountProc(in, "mount /proc", "/proc")
 	}
 	in.Call("start session", unix.SYS_SETSID)
 	if pl.tty {

@@ -3,8 +3,6 @@
 package native
 
 import (
-	"os"
-
 	"golang.org/x/sys/unix"
 
 	"confine/internal/kernel"
@@ -22,6 +20,4 @@ func (pl *plan) buildNetwork() error {
 	return nil
 }
 
-const egressDescriptors = 6
-
-func (r *run) serveNetwork(files []*os.File) (func(), error) { return nil, nil }
+func (r *run) serveNetwork(fds []int) (func(), error) { return nil, nil }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -77,6 +78,7 @@ func (r *run) openPipes() error {
 		}
 	}
 	r.out.streams[0].writer, r.out.streams[1].writer = r.spec.Stdout, r.spec.Stderr
+	r.out.shared = sameWriter(r.spec.Stdout, r.spec.Stderr)
 	return nil
 }
 
@@ -119,28 +121,27 @@ func (r *run) receive() error {
 	if err != nil {
 		return &sandbox.StartError{Step: "receive descriptors", Err: err}
 	}
-	files := make([]*os.File, len(fds))
-	for i, fd := range fds {
+	for _, fd := range fds {
 		unix.CloseOnExec(fd)
-		files[i] = os.NewFile(uintptr(fd), "inside")
 	}
-	if want := len(r.plan.handed); len(files) != want {
-		return &sandbox.StartError{Step: "receive descriptors", Err: fmt.Errorf("got %d, want %d", len(files), want)}
-	}
-	if r.spec.Egress != nil {
-		stop, err := r.serveNetwork(files[:egressDescriptors])
-		if err != nil {
-			return err
+	if want := len(r.plan.handed); len(fds) != want {
+		for _, fd := range fds {
+			unix.Close(fd)
 		}
-		r.stopNet, files = stop, files[egressDescriptors:]
+		return &sandbox.StartError{Step: "receive descriptors", Err: fmt.Errorf("got %d, want %d", len(fds), want)}
 	}
 	if r.plan.tty {
-		if err := syscall.SetNonblock(int(files[0].Fd()), true); err != nil {
+		// The last one; non-blocking, so that closing it ends a read of it.
+		last := fds[len(fds)-1]
+		if err := unix.SetNonblock(last, true); err != nil {
 			return err
 		}
-		r.master = os.NewFile(uintptr(files[0].Fd()), "terminal")
+		r.master, fds = os.NewFile(uintptr(last), "terminal"), fds[:len(fds)-1]
 	}
-	return nil
+	if r.spec.Egress != nil {
+		r.stopNet, err = r.serveNetwork(fds)
+	}
+	return err
 }
 
 // meter copies the command's output, counts it, and stops keeping it at a limit.
@@ -151,7 +152,13 @@ type meter struct {
 		reader *os.File
 		writer io.Writer
 	}
-	mu sync.Mutex
+	// shared: both streams go to one writer, which need not be safe for two.
+	shared bool
+	mu     sync.Mutex
+}
+
+func sameWriter(a, b io.Writer) bool {
+	return a != nil && b != nil && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
 func (m *meter) closeReaders() {
@@ -177,7 +184,14 @@ func (m *meter) copy(w io.Writer, rd *os.File) {
 			}
 			m.dropped.Add(int64(n - keep))
 			if keep > 0 && w != nil {
-				if _, werr := w.Write(buf[:keep]); werr != nil {
+				if m.shared {
+					m.mu.Lock()
+				}
+				_, werr := w.Write(buf[:keep])
+				if m.shared {
+					m.mu.Unlock()
+				}
+				if werr != nil {
 					return
 				}
 			}

@@ -63,7 +63,8 @@ func (pl *plan) buildView() {
 	if pl.weakProc {
 		pl.attach("attach /proc", proc.Arg(), "/proc")
 	} else {
-		pl.mountProc(o, "mount outer /proc", pl.root.Arg(), "proc")
+		o.Call("enter staging", unix.SYS_FCHDIR, pl.root.Arg())
+		pl.mountProc(o, "mount outer /proc", "proc")
 	}
 }
 
@@ -211,15 +212,13 @@ func (pl *plan) mountTmpfs(target string, size int64, mode uint32, attr uint64) 
 	pl.attach(name, mnt.Arg(), target)
 }
 
-// mountProc mounts a fresh /proc of the calling process's PID namespace.
-func (pl *plan) mountProc(b *kernel.Block, name string, dir kernel.Arg, target string) {
-	fs := b.Call(name+": open", unix.SYS_FSOPEN, pl.p.Str("proc"), kernel.Int(unix.FSOPEN_CLOEXEC)).Result()
-	b.Call(name+": hide processes", unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_SET_STRING), pl.p.Str("hidepid"), pl.p.Str("ptraceable"), kernel.Int(0))
-	b.Call(name+": create", unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_CMD_CREATE), kernel.Int(0), kernel.Int(0), kernel.Int(0))
-	mnt := b.Call(name, unix.SYS_FSMOUNT, fs.Arg(), kernel.Int(unix.FSMOUNT_CLOEXEC), kernel.Int(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC)).Result()
-	b.Call(name+": attach", unix.SYS_MOVE_MOUNT, mnt.Arg(), pl.p.Str(""), dir, pl.p.Str(target), kernel.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
-	b.Call(name+": close", unix.SYS_CLOSE, fs.Arg())
-	b.Call(name+": close mount", unix.SYS_CLOSE, mnt.Arg())
+// mountProc mounts a fresh /proc of the calling process's PID namespace on a
+// directory that is ours. The older call is used as newer kernels count the
+// detached mounts of the newer ones as mount namespaces, of which init has no
+// more left.
+func (pl *plan) mountProc(b *kernel.Block, name, target string) {
+	b.Call(name, unix.SYS_MOUNT, pl.p.Str("proc"), pl.p.Str(target), pl.p.Str("proc"),
+		kernel.Int(unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC), pl.p.Str("hidepid=ptraceable"))
 }
 
 // createFile makes a new file in the new root and fills it.
