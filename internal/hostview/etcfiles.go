@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"confine/internal/boundary"
@@ -42,6 +43,9 @@ var secretMarks = map[string]struct {
 	"/etc/maven": {"/etc/maven/settings.xml", []string{"<password>", "<passphrase>", "<privateKey>"}},
 }
 
+// comments of XML: the settings that Maven comes with show passwords in them.
+var comments = regexp.MustCompile(`(?s)<!--.*?-->`)
+
 const (
 	// copyBytes is the largest file that is copied; larger ones are bound,
 	// which costs the same at any size.
@@ -52,12 +56,12 @@ const (
 
 func (b *builder) addEtc() error {
 	for _, pattern := range copiedFiles {
-		for _, p := range b.host.glob(pattern) {
+		for _, p := range b.host.match(pattern) {
 			b.addFile(p)
 		}
 	}
 	for _, pattern := range boundDirs {
-		for _, p := range b.host.glob(pattern) {
+		for _, p := range b.host.match(pattern) {
 			b.addDir(p)
 		}
 	}
@@ -119,6 +123,7 @@ func (b *builder) holdsSecret(p string, marks []string) bool {
 	if err != nil {
 		return true
 	}
+	data = comments.ReplaceAll(data, nil)
 	for _, m := range marks {
 		if bytes.Contains(data, []byte(m)) {
 			return true

@@ -1,17 +1,28 @@
 package hostview
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // host is the file system that is read. Paths are the host's, absolute and
 // clean; root is put before them, so that a test can build a host of its own.
-type host struct{ root string }
+type host struct {
+	root string
+	// plain remembers directories that are no links, and lists the entries of
+	// directories read: a start asks for the same few again and again.
+	plain map[string]bool
+	lists map[string][]string
+}
+
+func newHost(root string) host {
+	return host{root: root, plain: map[string]bool{}, lists: map[string][]string{}}
+}
 
 func (h host) real(p string) string { return h.root + p }
 
@@ -56,12 +67,17 @@ func (h host) resolve(p string) (string, error) {
 			at = path.Dir(at)
 			continue
 		}
-		next := path.Join(at, name)
+		next := strings.TrimSuffix(at, "/") + "/" + name
+		if h.plain[next] {
+			at = next
+			continue
+		}
 		info, err := h.lstat(next)
 		if err != nil {
 			return "", err
 		}
 		if info.Mode()&os.ModeSymlink == 0 {
+			h.plain[next] = info.IsDir()
 			at = next
 			continue
 		}
@@ -87,25 +103,47 @@ func (h host) readFile(p string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("read %q: more than %d bytes", p, limit)
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("read %q: not a file of at most %d bytes", p, limit)
 	}
-	return data, nil
+	data := make([]byte, info.Size()+1)
+	n, err := io.ReadFull(f, data)
+	switch {
+	case err == nil:
+		return nil, fmt.Errorf("read %q: it grows", p)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return slices.Clip(data[:n]), nil
+	}
+	return nil, err
 }
 
-// glob lists the paths that match, sorted. A pattern that matches nothing, or
-// can't be read, is no path.
-func (h host) glob(pattern string) []string {
-	found, err := filepath.Glob(h.real(pattern))
-	if err != nil {
-		return nil
+// list is the names in a directory; none when it can't be read.
+func (h host) list(dir string) []string {
+	names, ok := h.lists[dir]
+	if !ok {
+		entries, _ := os.ReadDir(h.real(dir))
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		h.lists[dir] = names
 	}
-	for i := range found {
-		found[i] = strings.TrimPrefix(found[i], h.root)
+	return names
+}
+
+// match lists the paths that a pattern means, sorted. Only its last component
+// may hold wildcards; a directory that can't be read holds nothing.
+func (h host) match(pattern string) []string {
+	dir, want := path.Split(pattern)
+	dir = path.Clean(dir)
+	var found []string
+	for _, name := range h.list(dir) {
+		if ok, err := path.Match(want, name); err == nil && ok {
+			found = append(found, path.Join(dir, name))
+		}
 	}
 	return found
 }

@@ -83,7 +83,7 @@ func HomeDir(uid uint32) string {
 // an option can't be written into a file, never because something optional is
 // not there.
 func System(o Options) (Part, Report, error) {
-	b := &builder{host: host{o.root}, o: o}
+	b := &builder{host: newHost(o.root), o: o}
 	for _, step := range []func() error{b.checkOptions, b.addSystem, b.addMemory, b.addMadeUp, b.addEtc} {
 		if err := step(); err != nil {
 			return Part{}, Report{}, fmt.Errorf("show the host's system: %w", err)
@@ -139,8 +139,7 @@ func (b *builder) addSystem() error {
 	if err := b.bind("/usr"); err != nil {
 		return fmt.Errorf("find /usr: %w", err)
 	}
-	names := append([]string{"/bin", "/sbin"}, b.host.glob("/lib*")...)
-	for _, p := range names {
+	for _, p := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libexec"} {
 		info, err := b.host.lstat(p)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -225,4 +224,3 @@ func (b *builder) shell() string {
 func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
-
