@@ -299,7 +299,11 @@ const maxEntries = 20000
 // followLinks brings in what links in a directory of programs lead to: a program
 // is often only a link to its own tree.
 func (f *finder) followLinks(dir string) {
-	entries, err := os.ReadDir(f.host.real(dir))
+	real, err := f.host.resolve(dir)
+	if err != nil {
+		return
+	}
+	entries, err := os.ReadDir(f.host.real(real))
 	if err != nil || len(entries) > maxEntries {
 		f.skip(dir, "its links were not followed: it can't be read or holds too much")
 		return
