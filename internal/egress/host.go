@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/idna"
 )
@@ -60,6 +61,10 @@ func normalHost(s string) (name, why string) {
 	}
 	name = s
 	if !ascii(s) {
+		// The profile drops these without a word, and nobody sees them.
+		if strings.ContainsFunc(s, func(r rune) bool { return unicode.In(r, unicode.Cf, unicode.Variation_Selector) }) {
+			return "", "it holds an invisible character"
+		}
 		// The profile also maps wide letters, digits and dots to plain ones, so
 		// what it gives is checked below as if it had been written so.
 		var err error
