@@ -61,6 +61,7 @@ const (
 	stepInit                     // the loop of the inner init; never returns
 	stepWaitAll                  // wait until no child is left, then exit
 	stepFailSoft                 // fail with the remembered soft error
+	stepErrno                    // fail if the int32 at args[0] is not 0
 )
 
 type step struct {
@@ -184,6 +185,12 @@ func (b *Block) WaitAll() { b.add("wait", step{kind: stepWaitAll}) }
 // FailSoft ends the program with the worst soft error seen: EACCES before
 // anything else, else ENOENT.
 func (b *Block) FailSoft(name string) { b.add(name, step{kind: stepFailSoft}) }
+
+// CheckErrno ends the program if the four bytes at mem (from Bytes), off bytes
+// further on, hold a negative errno.
+func (b *Block) CheckErrno(name string, mem Arg, off int) {
+	b.add(name, step{kind: stepErrno, args: [6]Arg{{val: mem.val + uintptr(off)}}})
+}
 
 // Step refines the call it belongs to.
 type Step struct {

@@ -217,6 +217,10 @@ func childMain(a *arena) {
 			for j := uintptr(0); j < s.args[1].val; j++ {
 				*(*byte)(pointer(s.args[0].val + j)) = 0
 			}
+		case stepErrno:
+			if v := *(*int32)(pointer(s.args[0].val)); v != 0 {
+				fail(a, s, uintptr(-v))
+			}
 		case stepInit:
 			initLoop(&a.init, arg(a, s, 0), arg(a, s, 1), arg(a, s, 2))
 		case stepWaitAll:
