@@ -160,9 +160,11 @@ func (r *Repo) run(ctx context.Context, c command) (int, error) {
 	if !c.noRepo {
 		cmd.Dir = r.dir
 	}
-	stdin := &watchedReader{r: c.stdin, fail: cancel}
+	var feed *feeder
 	if c.stdin != nil {
-		cmd.Stdin = stdin
+		if feed, err = newFeeder(cmd, c.stdin, cancel); err != nil {
+			return -1, err
+		}
 	}
 	out := &cappedWriter{w: c.stdout, left: orDefault(c.maxOut, listOutput), fail: cancel}
 	cmd.Stdout = out
@@ -181,12 +183,13 @@ func (r *Repo) run(ctx context.Context, c command) (int, error) {
 			Stderr: stderrText(stderr.buf.Bytes(), stderr.cut, c.secrets),
 		}
 	}
-	err = start(cmd)
-	if err != nil {
+	if err = start(cmd); err != nil {
 		return -1, fail(-1, err)
 	}
+	feed.start()
 	waitGroup(cmd)
 	err = cmd.Wait()
+	feed.wait()
 	if ctx.Err() != nil {
 		return -1, fail(-1, context.Cause(ctx))
 	}
@@ -271,19 +274,61 @@ func (c *cappedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// watchedReader ends the process when its input breaks: a truncated pack must
-// not look like a short one.
-type watchedReader struct {
-	r    io.Reader
+// feeder copies a stream into a process. exec.Cmd would wait for a reader that
+// never returns, even after the process is gone.
+type feeder struct {
+	from io.Reader
+	to   io.WriteCloser
 	fail func(error)
+	done chan struct{}
 }
 
-func (w *watchedReader) Read(p []byte) (int, error) {
-	n, err := w.r.Read(p)
-	if err != nil && err != io.EOF {
-		w.fail(err)
+func newFeeder(cmd *exec.Cmd, from io.Reader, fail func(error)) (*feeder, error) {
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
 	}
-	return n, err
+	return &feeder{from: from, to: to, fail: fail, done: make(chan struct{})}, nil
+}
+
+func (f *feeder) start() {
+	if f == nil {
+		return
+	}
+	go func() {
+		defer close(f.done)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := f.from.Read(buf)
+			if n > 0 {
+				if _, werr := f.to.Write(buf[:n]); werr != nil {
+					return // the process closed it, which is its own matter
+				}
+			}
+			if err == io.EOF {
+				f.to.Close()
+				return
+			}
+			if err != nil {
+				// A stream that broke must not look like a short one: the pipe
+				// stays open until the process is killed.
+				f.fail(err)
+				return
+			}
+		}
+	}()
+}
+
+// wait gives a reader a moment to return, so that the stream is not read any
+// more after the call in all but odd cases.
+func (f *feeder) wait() {
+	if f == nil {
+		return
+	}
+	select {
+	case <-f.done:
+	case <-time.After(time.Second):
+	}
 }
 
 // keptBytes keeps the first maxStderrKept bytes and drops the rest.

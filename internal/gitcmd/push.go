@@ -55,7 +55,7 @@ func (r *Repo) Push(ctx context.Context, p Push) (PushResult, error) {
 	if err != nil {
 		return PushResult{}, err
 	}
-	c := call.command("push", "--porcelain", "--quiet", "--no-verify", "--no-signed", "--no-follow-tags", "--no-progress",
+	c := call.command("push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--no-progress",
 		"--recurse-submodules=no", "--force-with-lease="+string(p.Ref)+":"+string(p.Old),
 		"--end-of-options", call.address, spec)
 	c.exits = []int{1}
