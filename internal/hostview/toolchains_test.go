@@ -205,13 +205,13 @@ func TestSourcesHaveNoLinks(t *testing.T) {
 }
 
 func TestPathInside(t *testing.T) {
-	root := newTestHost(t, "/usr/bin/x", "/bin -> usr/bin", "/home/u/w/.venv/bin/python", "/home/u/w/.venv/pyvenv.cfg", "/nix/store/a/bin/x", "/home/u/.nix-profile -> /nix/store/a")
+	root := newTestHost(t, "/usr/bin/x", "/bin -> usr/bin", "/home/u/w/.venv/bin/python", "/home/u/w/.venv/pyvenv.cfg", "/nix/store/a/bin/x", "/home/u/.nix-profile -> /nix/store/a", "/home/u/w-evil/x/tool")
 	found := find(t, root, ToolchainOptions{Workspace: "/home/u/w", Inside: "/workspace",
-		Path: "/home/u/w/.venv/bin:/home/u/w-evil/bin::/usr/bin:/usr/bin:/home/u/missing/bin:/bin:/home/u/.nix-profile/bin"})
+		Path: "/home/u/w/.venv/bin:/home/u/w-evil/x::/usr/bin:/usr/bin:/home/u/missing/bin:/bin:/home/u/.nix-profile/bin"})
 	if want := "/workspace/.venv/bin:/usr/bin:/bin:/nix/store/a/bin"; found.Path != want {
 		t.Errorf("PATH inside is %q, want %q", found.Path, want)
 	}
-	if len(found.Mounts) != 0 || len(found.Skipped) != 0 {
+	if len(found.Mounts) != 0 || len(found.Skipped) != 1 {
 		t.Errorf("mounts %v, skipped %v", found.Mounts, found.Skipped)
 	}
 }
@@ -225,7 +225,7 @@ func TestNothingOfAnyHomeForATenant(t *testing.T) {
 }
 
 func TestVersionFilesAreCopied(t *testing.T) {
-	root := newTestHost(t, "/home/u/.asdf/shims/node", "/home/u/.tool-versions")
+	root := newTestHost(t, "/home/u/.asdf/shims/node", "/home/u/.tool-versions", "/home/u/.ssh/id")
 	found := find(t, root, ToolchainOptions{Path: "/home/u/.asdf/shims", RunHome: "/home/agent"})
 	if text, _ := fileAt(found.Files, "/home/agent/.tool-versions"); text != "/home/u/.tool-versions" {
 		t.Errorf("files %v", found.Files)
@@ -233,7 +233,7 @@ func TestVersionFilesAreCopied(t *testing.T) {
 	if err := os.Remove(root + "/home/u/.tool-versions"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/home/u/.ssh/id", root+"/home/u/.tool-versions"); err != nil {
+	if err := os.Symlink(".ssh/id", root+"/home/u/.tool-versions"); err != nil {
 		t.Fatal(err)
 	}
 	if found := find(t, root, ToolchainOptions{Path: "/home/u/.asdf/shims", RunHome: "/home/agent"}); len(found.Files) != 0 {
