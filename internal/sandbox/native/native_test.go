@@ -191,10 +191,20 @@ func TestOutputLimitCountsWhatItDrops(t *testing.T) {
 	}
 }
 
-func TestMemoryWatchdog(t *testing.T) {
+// hungry holds 300 MB.
+const hungry = `x=$(head -c 300000000 /dev/zero | tr "\0" a); sleep 20`
+
+func TestMemoryLimit(t *testing.T) {
 	b := base()
 	b.Limits.Memory = 64 << 20
-	_, e := runIn(t, b, "sh", "-c", `x=$(head -c 300000000 /dev/zero | tr "\0" a); sleep 20`)
+	r, err := Driver{noCgroup: true}.Start(context.Background(), sandbox.Spec{Boundary: b, Args: []string{"sh", "-c", hungry}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := r.Wait(); e.Reason != sandbox.OutOfMemory || e.Status != 137 || len(e.Missing) != 1 {
+		t.Errorf("without a group: %+v", e)
+	}
+	_, e := runIn(t, b, "sh", "-c", hungry)
 	if e.Reason != sandbox.OutOfMemory || e.Status != 137 {
 		t.Errorf("exit %+v", e)
 	}

@@ -17,33 +17,21 @@ import (
 
 	"confine/internal/boundary"
 	"confine/internal/kernel"
+	"confine/internal/kernel/cgroup"
 	"confine/internal/sandbox"
 )
 
 // Driver is the native driver. The zero value is ready.
 type Driver struct {
-	// Cgroups makes the group of one run. Nil means that this host has none to
-	// give: a boundary that doesn't allow the layer to be missing is refused.
-	Cgroups CgroupMaker
+	// noCgroup makes the driver do as if the host had no control groups.
+	noCgroup bool
 }
 
-// CgroupMaker makes cgroups; package kernel/cgroup's Host is one.
-type CgroupMaker interface {
-	Make(name string, limits boundary.Limits) (Cgroup, error)
-}
+// New returns the driver.
+func New() Driver { return Driver{} }
 
-// Cgroup is the cgroup of one run.
-type Cgroup interface {
-	// Join moves a process into the group.
-	Join(pid int) error
-	// OOMKills and PidsHit count what the limits refused.
-	OOMKills() int64
-	PidsHit() int64
-	// Kill ends every process of the group.
-	Kill() error
-	// Remove removes the empty group.
-	Remove() error
-}
+// discover looks for control groups once in the life of the process.
+var discover = sync.OnceValues(cgroup.Discover)
 
 // Name is the driver's name.
 func (Driver) Name() string { return "native" }
@@ -61,7 +49,7 @@ type run struct {
 	handout *net.UnixConn
 	child   *kernel.Child
 	pidfd   int
-	group   Cgroup
+	group   *cgroup.Group
 	missing []boundary.Layer
 
 	io      sync.WaitGroup
@@ -248,18 +236,20 @@ func maskedProc() (string, error) {
 }
 
 func (r *run) makeCgroup(d Driver) error {
-	if d.Cgroups == nil {
-		return r.weaken(&kernel.MissingError{Layer: boundary.LayerCgroup, What: "no cgroup that this user may use", Fix: "run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes confine …; or name cgroup in allow_missing"})
+	host, err := discover()
+	if d.noCgroup {
+		err = &kernel.MissingError{Layer: boundary.LayerCgroup, What: "switched off", Fix: "none"}
 	}
-	g, err := d.Cgroups.Make(fmt.Sprintf("%s-%d-%d", r.spec.Boundary.Tenant, os.Getpid(), time.Now().UnixNano()), r.spec.Boundary.Limits)
 	var missing *kernel.MissingError
 	if errors.As(err, &missing) {
 		return r.weaken(missing)
 	}
-	if err != nil {
-		return &sandbox.StartError{Step: "make cgroup", Err: err}
+	if err == nil {
+		r.group, err = host.Make(r.spec.Boundary.Tenant, r.spec.Boundary.Limits)
 	}
-	r.group = g
+	if err != nil {
+		return &sandbox.StartError{Step: "make control group", Err: err}
+	}
 	return nil
 }
 
@@ -302,7 +292,7 @@ func (r *run) releaseRest() {
 		r.pidfd = -1
 	}
 	if r.group != nil {
-		_ = r.group.Kill()
+		r.group.Kill()
 		_ = r.group.Remove()
 	}
 }
