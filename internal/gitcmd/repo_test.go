@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -302,5 +303,37 @@ func TestParseHash(t *testing.T) {
 		if _, err := ParseHash(bad); err == nil {
 			t.Errorf("ParseHash(%q) succeeded", bad)
 		}
+	}
+}
+
+func TestReadObjectsStreams(t *testing.T) {
+	ctx := t.Context()
+	r := newRepo(t, InitOptions{})
+	var hashes []Hash
+	for _, text := range []string{"one\n", "", strings.Repeat("large", 100_000)} {
+		h, err := r.HashObject(ctx, strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes = append(hashes, h)
+	}
+	var sizes []int64
+	err := r.ReadObjects(ctx, hashes, 0, func(o Object, content io.Reader) error {
+		sizes = append(sizes, o.Size)
+		return nil // what f leaves is skipped
+	})
+	if err != nil || !slices.Equal(sizes, []int64{4, 0, 500_000}) {
+		t.Errorf("sizes %v, %v", sizes, err)
+	}
+	stop := errors.New("enough")
+	if err := r.ReadObjects(ctx, hashes, 0, func(Object, io.Reader) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("a reader that stops: %v", err)
+	}
+	if err := r.ReadObjects(ctx, hashes, 1000, func(Object, io.Reader) error { return nil }); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("objects over the cap: %v", err)
+	}
+	var missing *NotFoundError
+	if err := r.ReadObjects(ctx, []Hash{Hash(strings.Repeat("1", 40))}, 0, func(Object, io.Reader) error { return nil }); !errors.As(err, &missing) {
+		t.Errorf("a missing object: %v", err)
 	}
 }
