@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
@@ -138,15 +139,24 @@ func (p Policy) decide(a Attempt) (Rule, Reason) {
 	return Rule{}, reason
 }
 
+// Ports returns the ports for which some allow rule covers host, in the order
+// of the rules. Deny rules may still refuse them: Decide says.
+func (p Policy) Ports(host Host) []uint16 {
+	var ports []uint16
+	for _, r := range p.Allow {
+		if ok, _ := r.covers(host); ok && !slices.Contains(ports, r.Port) {
+			ports = append(ports, r.Port)
+		}
+	}
+	return ports
+}
+
 // MayResolve reports whether some port of host is allowed. No other name is
 // ever asked of a name server.
 func (p Policy) MayResolve(host Host) bool {
-	for _, r := range p.Allow {
-		if p.Decide(Attempt{Host: host, Port: r.Port}).Allowed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Ports(host), func(port uint16) bool {
+		return p.Decide(Attempt{Host: host, Port: port}).Allowed
+	})
 }
 
 // ConfigLine is the line of a tenant's config that would allow the attempt, or

@@ -3,6 +3,7 @@ package egress
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,9 @@ type Refusal struct {
 	Asked string
 	// Detail says more about the reason, in our words with quoted parts.
 	Detail string
+	// Resolved is the address that was not let through, for the operator; the
+	// program isn't told the addresses of the machine's network.
+	Resolved netip.Addr
 	// Program is who tried, best effort. Untrusted: show it quoted.
 	Program string
 	// Count is how many times; 0 counts as one.
@@ -46,6 +50,9 @@ func (r Refusal) Render() string {
 		fmt.Fprintf(&b, " (%d times)", r.Count)
 	}
 	b.WriteString(": " + r.why())
+	if r.Resolved.IsValid() {
+		b.WriteString(", " + r.Resolved.String())
+	}
 	if line := r.Verdict.ConfigLine(); line != "" {
 		b.WriteString("; to allow it: " + line)
 		if flag := r.Verdict.RunFlag(); flag != "" {

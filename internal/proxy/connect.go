@@ -1,0 +1,79 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	"confine/internal/egress"
+)
+
+// serveConnect serves one connection to the HTTP proxy of the sandbox's
+// loopback: CONNECT for anything, requests for http:// URLs. It opens nothing
+// that the captured network does not: programs that know proxies are told more.
+func (s *session) serveConnect(conn net.Conn) {
+	client := &stream{Conn: conn}
+	c := &httpConn{session: s, client: client, r: bufio.NewReaderSize(client, 4096)}
+	h, err := c.next()
+	if err != nil {
+		c.rejectHead(err)
+		return
+	}
+	if h.method != http.MethodConnect {
+		c.serve(h)
+		return
+	}
+	a, err := parseAuthority(h.target, 0)
+	if err == nil {
+		err = sameHost(h, a)
+	}
+	var he *headError
+	switch {
+	case err == nil && (h.chunked || h.length > 0):
+		err = malformed("CONNECT has no body")
+		c.rejectHead(err)
+		return
+	case errors.As(err, &he):
+		c.rejectHead(err)
+		return
+	case err != nil:
+		c.answer(403, s.report(egress.Refusal{Asked: h.target, Verdict: egress.Verdict{Reason: egress.ReasonMalformed}}, conn.RemoteAddr()).Notice())
+		return
+	}
+	v := s.decide(a)
+	if !v.Allowed {
+		c.answer(403, s.report(egress.Refusal{Verdict: v}, conn.RemoteAddr()).Notice())
+		return
+	}
+	server, err := s.dial(s.ctx, v)
+	if err != nil {
+		c.failed(a, err)
+		return
+	}
+	if !s.track(server) {
+		return
+	}
+	defer s.release(server)
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	// What the client sent ahead is held by the reader.
+	held, _ := c.r.Peek(c.r.Buffered())
+	client.buf = append(append([]byte(nil), held...), client.buf...)
+	s.carry(client, v, server)
+}
+
+// sameHost checks a CONNECT request's Host against its target. Many clients
+// leave the port out of it.
+func sameHost(h *head, a egress.Attempt) error {
+	host, err := parseAuthority(h.host, a.Port)
+	if err != nil {
+		return err
+	}
+	if host != a {
+		return malformed("Host and the CONNECT target differ")
+	}
+	return nil
+}
