@@ -3,11 +3,15 @@
 package native
 
 import (
+	"encoding/binary"
+	"fmt"
+
 	"golang.org/x/sys/unix"
 
 	"confine/internal/boundary"
 	"confine/internal/kernel"
 	"confine/internal/kernel/landlock"
+	"confine/internal/kernel/seccomp"
 )
 
 func landlockPresent() bool { return landlock.Probe() > 0 }
@@ -47,4 +51,20 @@ func (pl *plan) restrictFiles(c *kernel.Block) {
 	c.Call("landlock: restrict", unix.SYS_LANDLOCK_RESTRICT_SELF, set.Arg(), kernel.Int(0))
 }
 
-func (pl *plan) filterCalls(c *kernel.Block) error { return nil }
+// filterCalls loads the seccomp filter, the last thing before the exec.
+func (pl *plan) filterCalls(c *kernel.Block) error {
+	filter, err := seccomp.Compile(seccomp.Default())
+	if err != nil {
+		return fmt.Errorf("compile seccomp filter: %w", err)
+	}
+	code := make([]byte, 0, 8*len(filter))
+	for _, f := range filter {
+		code = binary.NativeEndian.AppendUint16(code, f.Code)
+		code = append(code, f.Jt, f.Jf)
+		code = binary.NativeEndian.AppendUint32(code, f.K)
+	}
+	prog := pl.p.Words(kernel.Int(len(filter)), pl.p.Bytes(code))
+	const setModeFilter = 1
+	c.Call("load seccomp filter", unix.SYS_SECCOMP, kernel.Int(setModeFilter), kernel.Int(0), prog)
+	return nil
+}

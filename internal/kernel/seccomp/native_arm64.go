@@ -1,0 +1,5 @@
+//go:build linux
+
+package seccomp
+
+var native = aarch64

@@ -1,0 +1,341 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attempts are run inside by Inside.
+var attempts = map[string]func(args []string) Answer{
+	"parent": tryParent, "find-key": tryFindKey, "init-cmdline": tryInitCommandLine, "signals": trySignals, "posture": tryPosture,
+	"paths": tryPaths, "list": tryList, "masked": tryMasked, "descriptors": tryDescriptors, "set-id": trySetID, "devices": tryDevices, "read-only": tryReadOnly,
+	"network": tryNetwork, "unix": tryUnix, "metadata": tryMetadata, "unlisted": tryUnlisted, "protocols": tryProtocols,
+	"namespaces": tryNamespaces, "mounts": tryMounts, "interfaces": tryInterfaces, "families": tryFamilies, "terminal": tryTerminal,
+}
+
+// Inside is the probe program's main function: it makes the attempt that args
+// name and prints what it saw. It is of no use outside a sandbox.
+func Inside(args []string, out io.Writer) int {
+	if len(args) == 0 || attempts[args[0]] == nil {
+		return 2
+	}
+	if err := json.NewEncoder(out).Encode(attempts[args[0]](args[1:])); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func parseAnswer(s string) (a Answer, err error) {
+	if err = json.Unmarshal([]byte(s), &a); err != nil {
+		err = fmt.Errorf("read answer %.200q: %w", s, err)
+	}
+	return a, err
+}
+
+// result is the name of what a call returned.
+func result(err error) string {
+	var errno syscall.Errno
+	var dns *net.DNSError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &errno):
+		return unix.ErrnoName(errno)
+	case errors.As(err, &dns):
+		return "no such host"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	}
+	return err.Error()
+}
+
+func (a *Answer) try(what string, err error) {
+	a.Tries = append(a.Tries, Try{what, result(err)})
+}
+
+func (a *Answer) saw(what, res string) { a.Tries = append(a.Tries, Try{what, res}) }
+
+func (a *Answer) neighbour(err error) { a.Neighbour = result(err) }
+
+// readable tries to read a little of a file, or to list a directory.
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		_, err = f.Readdirnames(1)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	if _, err = f.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func tryParent([]string) (a Answer) {
+	pids := []string{"1", strconv.Itoa(os.Getppid())}
+	for _, pid := range pids {
+		for _, f := range []string{"environ", "mem", "root/", "cwd/", "fd/", "maps", "exe", "ns/mnt", "task/1/environ"} {
+			a.try("/proc/"+pid+"/"+f, readable("/proc/"+pid+"/"+f))
+		}
+	}
+	a.try("attach to init", unix.PtraceAttach(1))
+	a.neighbour(readable("/proc/self/environ"))
+	return a
+}
+
+func tryFindKey(args []string) (a Answer) {
+	key, err := hex.DecodeString(args[0])
+	if err != nil || len(key) == 0 {
+		a.saw("key", "none given")
+		return a
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	more, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	tasks, _ := filepath.Glob("/proc/[0-9]*/task/*/environ")
+	for _, f := range append(append(files, more...), tasks...) {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		if bytes.Contains(b, key) {
+			a.saw(f, "found the key")
+			return a
+		}
+	}
+	a.saw("search", "no match")
+	own, err := os.ReadFile("/proc/self/cmdline")
+	if err == nil && !bytes.Contains(own, []byte(args[0])) {
+		err = errors.New("own command line not found")
+	}
+	a.neighbour(err)
+	return a
+}
+
+func tryInitCommandLine([]string) (a Answer) {
+	b, err := os.ReadFile("/proc/1/cmdline")
+	switch {
+	case err != nil:
+		a.try("read", err)
+	case len(bytes.Trim(b, "\x00")) == 0:
+		a.saw("read", "empty")
+	default:
+		a.saw("read", fmt.Sprintf("%.60q", b))
+	}
+	a.neighbour(readable("/proc/self/cmdline"))
+	return a
+}
+
+func trySignals([]string) (a Answer) {
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP} {
+		err := syscall.Kill(1, s)
+		if err == nil {
+			// Delivered to an init that ignores it, or it would be gone.
+			a.saw("kill 1", "ignored")
+			continue
+		}
+		a.try("kill 1", err)
+	}
+	a.try("kill parent", syscall.Kill(2000000000, syscall.SIGKILL))
+	a.neighbour(syscall.Kill(os.Getpid(), 0))
+	return a
+}
+
+func tryPosture([]string) (a Answer) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		a.try("read status", err)
+		return a
+	}
+	want := map[string]string{
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
+		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "1",
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		k, v, _ := strings.Cut(line, ":")
+		w, ok := want[k]
+		if !ok {
+			continue
+		}
+		delete(want, k)
+		if v = strings.TrimSpace(v); v == w {
+			a.saw(k, "as expected")
+		} else {
+			a.saw(k, v)
+		}
+	}
+	for k := range want {
+		a.saw(k, "missing")
+	}
+	a.neighbour(nil)
+	return a
+}
+
+func tryPaths(args []string) (a Answer) {
+	for _, p := range args {
+		for _, prefix := range []string{"", "/proc/1/root", "/proc/self/root", "/proc/thread-self/root", "/proc/self/cwd/../..", "/proc/self/fd/0/../..", "/../../.."} {
+			a.try(prefix+p, readable(prefix+p))
+		}
+	}
+	a.neighbour(readable("/workspace"))
+	return a
+}
+
+func tryList(args []string) (a Answer) {
+	entries, err := os.ReadDir(args[0])
+	if err != nil {
+		a.try("list", err)
+	}
+	for _, e := range entries {
+		a.saw("list", e.Name())
+	}
+	a.neighbour(os.WriteFile(filepath.Join(args[0], ".probe"), nil, 0o600))
+	os.Remove(filepath.Join(args[0], ".probe"))
+	return a
+}
+
+func tryMasked(args []string) (a Answer) {
+	for _, p := range args {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			a.try("read "+p, err)
+		} else {
+			a.saw("read "+p, fmt.Sprintf("read %d bytes", len(b)))
+		}
+		a.try("write "+p, os.WriteFile(p, []byte("x"), 0o600))
+		a.try("link "+p, os.Link(p, "linked"))
+		a.try("rename "+p, os.Rename(p, "moved"))
+		a.try("rename over "+p, renameOver(p))
+		a.try("remove "+p, os.Remove(p))
+	}
+	a.neighbour(readable("own.txt"))
+	return a
+}
+
+func renameOver(p string) error {
+	if err := os.WriteFile("own-new", []byte("x"), 0o600); err != nil {
+		return nil
+	}
+	defer os.Remove("own-new")
+	return os.Rename("own-new", p)
+}
+
+func tryDescriptors([]string) (a Answer) {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			a.try("stat", err)
+		} else if st.Mode&unix.S_IFMT == unix.S_IFIFO {
+			a.saw("kind", "pipe")
+		} else {
+			a.saw("kind", fmt.Sprintf("mode %o", st.Mode))
+		}
+		_, err := unix.Openat(fd, "etc/passwd", unix.O_RDONLY, 0)
+		a.try("open beneath", err)
+	}
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		// Go's own runtime holds an epoll and an event descriptor, and the
+		// listing itself is one.
+		l, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		if !strings.HasPrefix(l, "pipe:") && !strings.HasPrefix(l, "anon_inode:") && l != "" {
+			a.saw("descriptor "+e.Name(), l)
+		}
+	}
+	a.neighbour(readable("/workspace"))
+	return a
+}
+
+func trySetID(args []string) (a Answer) {
+	f := args[0]
+	for _, bits := range []uint32{unix.S_ISUID, unix.S_ISGID, unix.S_ISUID | unix.S_ISGID} {
+		mode := 0o755 | bits
+		a.try("chmod", unix.Chmod(f, mode))
+		a.try("fchmodat", unix.Fchmodat(unix.AT_FDCWD, f, mode, 0))
+		_, _, errno := unix.Syscall6(unix.SYS_FCHMODAT2, ^uintptr(99), strPtr(f), uintptr(mode), 0, 0, 0)
+		a.try("fchmodat2", errnoErr(errno))
+		fd, err := unix.Open(f, unix.O_RDONLY, 0)
+		if err == nil {
+			a.try("fchmod", unix.Fchmod(fd, mode))
+			unix.Close(fd)
+		}
+		fd, err = unix.Open("created-"+strconv.Itoa(int(bits)), unix.O_CREAT|unix.O_WRONLY, mode)
+		a.try("open", err)
+		if err == nil {
+			unix.Close(fd)
+		}
+		a.try("mknod", unix.Mknod("node-"+strconv.Itoa(int(bits)), unix.S_IFREG|mode, 0))
+	}
+	a.neighbour(unix.Chmod(f, 0o755))
+	return a
+}
+
+func tryDevices([]string) (a Answer) {
+	a.try("mknod character", unix.Mknod("dev", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
+	a.try("mknod block", unix.Mknod("blk", unix.S_IFBLK|0o666, int(unix.Mkdev(8, 0))))
+	a.try("mknodat", unix.Mknodat(unix.AT_FDCWD, "dev2", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 1))))
+	a.try("remove /dev/null", os.Remove("/dev/null"))
+	a.try("link in /dev", os.Symlink("/proc/sys/kernel/core_pattern", "/dev/other"))
+	a.neighbour(unix.Mknod("fifo", unix.S_IFIFO|0o600, 0))
+	return a
+}
+
+func tryReadOnly([]string) (a Answer) {
+	for _, p := range []string{"/", "/usr", "/usr/bin", "/etc", "/dev"} {
+		a.try("create in "+p, os.WriteFile(p+"/probe", nil, 0o600))
+	}
+	a.try("truncate", os.Truncate("/etc/passwd", 0))
+	a.try("chmod", os.Chmod("/usr/bin/env", 0o777))
+	a.try("remove", os.Remove("/usr/bin/env"))
+	for _, p := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sysrq-trigger", "/proc/sys/user/max_user_namespaces"} {
+		f, err := os.OpenFile(p, os.O_WRONLY, 0)
+		if err == nil {
+			f.Close()
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			err = unix.EACCES // a kernel without it has nothing to write
+		}
+		a.try("open "+p, err)
+	}
+	a.neighbour(os.WriteFile("/workspace/probe", nil, 0o600))
+	return a
+}
+
+func errnoErr(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+const dialTime = 3 * time.Second
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	sort.Strings(out)
+	return out
+}

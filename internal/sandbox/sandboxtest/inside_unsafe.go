@@ -1,0 +1,16 @@
+//go:build linux
+
+package sandboxtest
+
+import "unsafe"
+
+// strPtr is the address of s as a C string, kept alive for the life of the
+// probe, which is one process.
+func strPtr(s string) uintptr { return bytesPtr(append([]byte(s), 0)) }
+
+var kept [][]byte
+
+func bytesPtr(b []byte) uintptr {
+	kept = append(kept, b)
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+}

@@ -1,0 +1,125 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+
+	"confine/internal/sandbox"
+)
+
+func processProbes() []Probe {
+	return []Probe{
+		{Name: "parent-proc", Group: "processes", Expected: "environment, memory, root and descriptors of every process above are denied", run: probeParent},
+		{Name: "planted-key", Group: "processes", Expected: "a key in confine's own environment and arguments is in no environ or cmdline inside", run: probePlantedKey},
+		{Name: "pid1-cmdline", Group: "processes", Expected: "the command line of PID 1 is empty", run: probeInitCommandLine},
+		{Name: "other-tenant", Group: "processes", Expected: "another tenant's running sandbox and its files are not there", run: probeOtherTenant},
+		{Name: "signal-init", Group: "processes", Expected: "no signal reaches init or anything outside", run: attempt("signals", "confine may signal itself", "EPERM", "ESRCH", "ignored")},
+		{Name: "posture", Group: "processes", Expected: "no capability in any set, no new privileges, seccomp filter, own namespaces", run: attempt("posture", "outside the same fields differ", "as expected")},
+	}
+}
+
+// attempt is a probe that needs no more than a workspace.
+func attempt(name, control string, want ...string) func(context.Context, *Host) (outcome, error) {
+	return func(ctx context.Context, h *Host) (outcome, error) {
+		_, b, err := h.workspace(name, nil)
+		if err != nil {
+			return outcome{}, err
+		}
+		a, err := h.inside(ctx, b, nil, name)
+		return a.judge(control, true, want...), err
+	}
+}
+
+func probeParent(ctx context.Context, h *Host) (outcome, error) {
+	_, b, err := h.workspace("parent", nil)
+	if err != nil {
+		return outcome{}, err
+	}
+	control, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", os.Getpid()))
+	a, insideErr := h.inside(ctx, b, nil, "parent")
+	return a.judge("outside, confine's own environment is readable", err == nil && len(control) > 0, "EACCES", "EPERM", "ENOENT"), insideErr
+}
+
+func probePlantedKey(ctx context.Context, h *Host) (outcome, error) {
+	if h.PlantedKey == "" {
+		return outcome{}, errNoKey
+	}
+	environ, _ := os.ReadFile("/proc/self/environ")
+	cmdline, _ := os.ReadFile("/proc/self/cmdline")
+	seen := bytes.Contains(environ, []byte(h.PlantedKey)) && bytes.Contains(cmdline, []byte(h.PlantedKey))
+	_, b, err := h.workspace("key", nil)
+	if err != nil {
+		return outcome{}, err
+	}
+	// Hex, as the probe's own arguments are searched too.
+	a, err := h.inside(ctx, b, nil, "find-key", hex.EncodeToString([]byte(h.PlantedKey)))
+	return a.judge("outside, the key is in both", seen, "no match"), err
+}
+
+func probeInitCommandLine(ctx context.Context, h *Host) (outcome, error) {
+	_, b, err := h.workspace("init", nil)
+	if err != nil {
+		return outcome{}, err
+	}
+	cmdline, err := os.ReadFile("/proc/self/cmdline")
+	a, insideErr := h.inside(ctx, b, nil, "init-cmdline")
+	return a.judge("outside, confine's own is readable", err == nil && len(cmdline) > 0, "empty", "EACCES", "ENOENT"), insideErr
+}
+
+// probeOtherTenant looks from one sandbox for another that runs at that moment.
+func probeOtherTenant(ctx context.Context, h *Host) (outcome, error) {
+	const secret = "tenant-b-secret"
+	dir, other, err := h.workspace("tenant-b", map[string]string{"secret.txt": secret})
+	if err != nil {
+		return outcome{}, err
+	}
+	other.Tenant, other.Identity.HostUID, other.Identity.HostGID = "other", other.Identity.HostUID+1, other.Identity.HostGID+1
+	ready := &waiter{c: make(chan struct{})}
+	running, err := h.Driver.Start(ctx, sandbox.Spec{Boundary: other, Args: []string{"bash", "-c", "cat secret.txt; read x; sleep 50"}, Stdin: blockedReader{ctx}, Stdout: ready})
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { running.Kill(); running.Wait() }()
+	select {
+	case <-ready.c:
+	case <-ctx.Done():
+		return outcome{}, ctx.Err()
+	}
+	_, b, err := h.workspace("tenant-a", map[string]string{"own.txt": "own"})
+	if err != nil {
+		return outcome{}, err
+	}
+	a, err := h.inside(ctx, b, nil, "paths", dir+"/secret.txt", dir)
+	if err != nil {
+		return outcome{}, err
+	}
+	list, err := h.inside(ctx, b, nil, "list", "/workspace")
+	a.Tries = append(a.Tries, list.Tries...)
+	return a.judge("inside its own sandbox, the other reads its secret", strings.Contains(ready.text.String(), secret), "ENOENT", "EACCES", "own.txt"), err
+}
+
+// waiter closes c at the first output.
+type waiter struct {
+	text strings.Builder
+	c    chan struct{}
+	done bool
+}
+
+func (w *waiter) Write(p []byte) (int, error) {
+	w.text.Write(p)
+	if !w.done {
+		w.done = true
+		close(w.c)
+	}
+	return len(p), nil
+}
+
+type blockedReader struct{ ctx context.Context }
+
+func (b blockedReader) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err() }
