@@ -29,6 +29,7 @@ import (
 // commands lists every command, in the order of the help.
 func commands() []func(*frame) *cobra.Command {
 	return []func(*frame) *cobra.Command{
+		newRunCommand,
 		newConfigCommand,
 		newDocsCommand,
 	}

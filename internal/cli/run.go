@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"confine/internal/boundary"
+	"confine/internal/egress"
+	"confine/internal/plaintext"
+	"confine/internal/sandbox"
+	"confine/internal/sandbox/native"
+	"confine/internal/terminal"
+	"confine/internal/workspace"
+)
+
+type runOptions struct {
+	net     string
+	netMap  []string
+	ro      []string
+	mask    []string
+	env     []string
+	memory  string
+	pids    int64
+	timeout time.Duration
+	user    string
+}
+
+func newRunCommand(f *frame) *cobra.Command {
+	o := &runOptions{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG...]",
+		Short: "Run one command in a fresh boundary",
+		Long: `Run one command in a fresh boundary, without any configuration.
+
+The current directory is /workspace inside, and writes to it are real. A
+repository's control files (.git/config, hooks and their like) are read-only,
+.env files are masked, and files that a host tool would later run by itself are
+listed at the end. Of the host there is nothing else but its programs and the
+toolchain directories of PATH, read-only. There is no network, unless --net
+lists hosts.
+
+With a terminal the command gets one of its own, made inside. Its exit status is
+passed through: 124 means the time limit, 125 that confine failed, 126 and 127
+that the command can't be executed or is not in the view, 137 that it was killed
+(at the memory limit the reason is printed).
+
+With --json the result is one JSON object on standard output, which holds what
+the command wrote.`,
+		Example: `  confine run -- go test ./...
+  confine run --net proxy.golang.org,sum.golang.org -- go mod download
+  confine run --ro ~/models --memory 4GiB --timeout 10m -- ./train.sh
+  confine run --json -- make check`,
+		Args:        cobra.MinimumNArgs(1),
+		Annotations: map[string]string{passesStatus: "yes"},
+		RunE:        func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), f, args) },
+	}
+	fl := cmd.Flags()
+	fl.SetInterspersed(false)
+	fl.StringVar(&o.net, "net", "", "hosts that may be reached: `host[:port],*.host[:port]`; no port means 443")
+	fl.StringArrayVar(&o.netMap, "net-map", nil, "dial `name:port=address:port` for a listed name (for tests)")
+	_ = fl.MarkHidden("net-map")
+	fl.StringArrayVar(&o.ro, "ro", nil, "show the host `path` read-only, at the same place")
+	fl.StringArrayVar(&o.mask, "mask", nil, "mask files and directories of the workspace that match the `glob`")
+	fl.StringArrayVar(&o.env, "env", nil, "set `NAME=VALUE`, or pass NAME on")
+	fl.StringVar(&o.memory, "memory", "", "memory limit as a `size`, such as 2GiB")
+	fl.Int64Var(&o.pids, "pids", 0, "limit of processes and threads")
+	fl.DurationVar(&o.timeout, "timeout", 0, "wall time after which the run is killed, such as 10m")
+	fl.StringVar(&o.user, "user", "agent", "who the command is inside: `agent` or root (without any capability)")
+	return cmd
+}
+
+// runReport is the result of `confine run` as JSON.
+type runReport struct {
+	Command  []string            `json:"command"`
+	Exit     runExit             `json:"exit"`
+	Stdout   string              `json:"stdout,omitempty"`
+	Stderr   string              `json:"stderr,omitempty"`
+	Refusals []refusalReport     `json:"refusals"`
+	Missing  []boundary.Layer    `json:"missing_layers"`
+	Lent     []lentReport        `json:"lent"`
+	Masked   []string            `json:"masked"`
+	Skipped  []skippedReport     `json:"skipped,omitempty"`
+	Review   []workspace.Finding `json:"review"`
+	Notes    []string            `json:"notes,omitempty"`
+	Dropped  int                 `json:"refusals_dropped,omitempty"`
+}
+
+type runExit struct {
+	Reason        sandbox.Reason `json:"reason"`
+	Status        int            `json:"status"`
+	Signal        int            `json:"signal,omitempty"`
+	Seconds       float64        `json:"seconds"`
+	OutputBytes   int64          `json:"output_bytes"`
+	OutputDropped int64          `json:"output_dropped,omitempty"`
+	RefusedForks  int64          `json:"refused_forks,omitempty"`
+}
+
+type refusalReport struct {
+	Target  string `json:"target"`
+	Program string `json:"program,omitempty"`
+	Reason  string `json:"reason"`
+	Count   int    `json:"count"`
+	Allow   string `json:"allow,omitempty"`
+	line    string
+}
+
+type skippedReport struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+type lentReport struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
+	plan, err := o.plan(f)
+	if err != nil {
+		return err
+	}
+	defer plan.live.Close()
+	spec := sandbox.Spec{
+		Boundary: plan.boundary, Args: args, Stdin: f.Stdin, Stdout: f.Stdout, Stderr: f.Stderr,
+		Weakened: func(l boundary.Layer, what string) {
+			if !f.json {
+				fmt.Fprintf(f.Stderr, "confine: without %s: %s\n", l, plaintext.Line(what, 200))
+			}
+		},
+	}
+	var refusals egress.Collector
+	if plan.boundary.Network == boundary.NetworkCaptured {
+		if spec.Egress, err = newEgress(plan.policy, plan.netMap, refusals.Add); err != nil {
+			return err
+		}
+	}
+	capture := &captured{}
+	if f.json {
+		spec.Stdout, spec.Stderr = &capture.out, &capture.err
+		spec.Boundary.Limits.Output = maxCaptured
+	}
+	exit, err := o.start(ctx, f, spec)
+	if err != nil {
+		return runStartError(err)
+	}
+	review, reviewErr := plan.live.Review(workspace.ReviewOptions{HeldDir: heldDir(f)})
+	report := plan.report(args, exit, &refusals, review)
+	if f.json {
+		report.Stdout, report.Stderr = capture.out.String(), capture.err.String()
+		if err := f.printJSON(report); err != nil {
+			return err
+		}
+	} else {
+		report.print(f)
+	}
+	if reviewErr != nil {
+		return &ExitError{Status: ExitRunFault, Err: fmt.Errorf("review workspace: %w", reviewErr)}
+	}
+	return runStatus(exit)
+}
+
+// start runs the command to its end, on a terminal if there is one.
+func (o *runOptions) start(ctx context.Context, f *frame, spec sandbox.Spec) (sandbox.Exit, error) {
+	in, inOK := f.Stdin.(*os.File)
+	out, outOK := f.Stdout.(*os.File)
+	if inOK && outOK && !f.json {
+		session, err := terminal.Open(in, out)
+		if err != nil && !errors.Is(err, terminal.ErrNotTerminal) {
+			return sandbox.Exit{}, fmt.Errorf("open terminal: %w", err)
+		}
+		if err == nil {
+			defer session.Close()
+			size := session.Size()
+			spec.Stdin, spec.Stdout, spec.Stderr = session.Input(), session.Output(), nil
+			spec.Terminal = &sandbox.Terminal{
+				Rows: size.Rows, Cols: size.Cols, Resized: terminal.Resized[sandbox.WindowSize](session),
+				Stopped: func() { _ = session.Suspend(terminal.StopSelf) },
+			}
+		}
+	}
+	// Caught before the start, so that none ends confine and not the command.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+	running, err := native.New().Start(ctx, spec)
+	if err != nil {
+		return sandbox.Exit{}, err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				_ = running.Signal(s)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return running.Wait(), nil
+}
+
+// forwarded are the signals that mean the command, not confine.
+var forwarded = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
+
+// runStartError gives a command that can't be executed the status that shells
+// give it.
+func runStartError(err error) error {
+	var se *sandbox.StartError
+	if errors.As(err, &se) {
+		switch {
+		case se.NotFound:
+			return &ExitError{Status: ExitRunNotFound, Err: err}
+		case se.NotExecutable:
+			return &ExitError{Status: ExitRunNotExecutable, Err: err}
+		}
+	}
+	return err
+}
+
+// runStatus passes the command's end on as confine's.
+func runStatus(e sandbox.Exit) error {
+	if e.Reason == sandbox.Fault {
+		return &ExitError{Status: ExitRunFault, Err: fmt.Errorf("run sandbox: %w", e.Err)}
+	}
+	if e.Success() {
+		return nil
+	}
+	if e.Status == 0 {
+		return &ExitError{Status: ExitRunFault, Err: fmt.Errorf("run ended: %s", e.Reason)}
+	}
+	return &ExitError{Status: e.Status}
+}

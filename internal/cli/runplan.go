@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"confine/internal/boundary"
+	"confine/internal/egress"
+	"confine/internal/hostview"
+	"confine/internal/proxy"
+	"confine/internal/sandbox"
+	"confine/internal/workspace"
+)
+
+const (
+	agentID = 1000
+	// runHostID is who a run is outside when confine runs as root: far above
+	// the ids that systems give to people, services and subordinate ranges.
+	runHostID = 0x6fff0000
+	// maxCaptured caps what --json keeps of the command's output.
+	maxCaptured = 8 << 20
+)
+
+// runPlan is what the flags of one run mean.
+type runPlan struct {
+	boundary boundary.Boundary
+	policy   egress.Policy
+	netMap   map[egress.HostPort]netip.AddrPort
+	live     *workspace.LiveWorkspace
+	lent     []lentReport
+	skipped  []hostview.Skipped
+	notes    []string
+}
+
+func (o *runOptions) plan(f *frame) (*runPlan, error) {
+	p := &runPlan{}
+	uid := uint32(agentID)
+	switch o.user {
+	case "agent":
+	case "root":
+		uid = 0
+	default:
+		return nil, usagef("confine run", "--user %q: is agent or root", o.user)
+	}
+	b := &p.boundary
+	b.Version, b.Tenant = boundary.Version, "run"
+	b.Identity = boundary.Identity{UID: uid, GID: uid, HostUID: runHostID + uid, HostGID: runHostID + uid}
+	b.AllowMissing = []boundary.Layer{boundary.LayerCgroup}
+	b.Limits = boundary.Limits{Pids: o.pids, Time: o.timeout}
+	if o.pids < 0 || o.timeout < 0 {
+		return nil, usagef("confine run", "--pids and --timeout can't be negative")
+	}
+	if o.memory != "" {
+		n, err := parseSize(o.memory)
+		if err != nil {
+			return nil, usagef("confine run", "--memory %q: %v", o.memory, err)
+		}
+		b.Limits.Memory = n
+	}
+	if err := o.planNetwork(p); err != nil {
+		return nil, err
+	}
+	return p, o.planView(f, p)
+}
+
+func (o *runOptions) planNetwork(p *runPlan) error {
+	if o.net == "" {
+		if len(o.netMap) > 0 {
+			return usagef("confine run", "--net-map needs --net")
+		}
+		return nil
+	}
+	rules, err := egress.ParseRules(o.net)
+	if err != nil {
+		return &UsageError{Command: "confine run", Err: fmt.Errorf("--net: %w", err)}
+	}
+	p.policy.Allow = rules
+	p.boundary.Network = boundary.NetworkCaptured
+	p.netMap = map[egress.HostPort]netip.AddrPort{}
+	for _, m := range o.netMap {
+		from, to, ok := strings.Cut(m, "=")
+		host, port, err := splitHostPort(from)
+		addr, addrErr := netip.ParseAddrPort(to)
+		if !ok || err != nil || addrErr != nil {
+			return usagef("confine run", "--net-map %q: is not name:port=address:port", m)
+		}
+		p.netMap[egress.HostPort{Host: host, Port: port}] = addr
+	}
+	return nil
+}
+
+func splitHostPort(s string) (egress.Host, uint16, error) {
+	name, port, ok := strings.Cut(s, ":")
+	if !ok {
+		port = "443"
+	}
+	host, err := egress.ParseHost(name)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := egress.ParsePort(port)
+	return host, n, err
+}
+
+// planView puts the view together: the system, the toolchains, what --ro names,
+// and the workspace over all of them.
+func (o *runOptions) planView(f *frame, p *runPlan) error {
+	b := &p.boundary
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find working directory: %w", err)
+	}
+	if p.live, err = workspace.Live(workspace.Options{Dir: dir, Home: f.getenv("HOME"), Masks: o.mask, StateDir: stateDir(f)}); err != nil {
+		return err
+	}
+	p.notes = p.live.Notes
+	system, report, err := hostview.System(hostview.Options{
+		UID: b.Identity.UID, GID: b.Identity.GID, Network: b.Network, SafeDirectories: p.live.SafeDirectories,
+	})
+	if err != nil {
+		return err
+	}
+	p.skipped = report.Skipped
+	system.AddTo(&b.View)
+	tools := hostview.FindToolchains(hostview.ToolchainOptions{
+		Path: f.getenv("PATH"), Home: f.getenv("HOME"), Workspace: p.live.Dir, Inside: workspace.Inside, RunHome: hostview.HomeDir(b.Identity.UID),
+	})
+	tools.AddTo(&b.View)
+	p.skipped = append(p.skipped, tools.Skipped...)
+	for _, l := range tools.Lent {
+		p.lent = append(p.lent, lentReport{Path: l.Path, Why: l.Why})
+	}
+	if err := o.addReadOnly(p); err != nil {
+		return err
+	}
+	b.View.Mounts = append(b.View.Mounts, p.live.Mounts...)
+	b.View.Workdir, b.View.Hostname = workspace.Inside, hostview.Hostname
+	extra := append([]string{}, tools.Env...)
+	for _, e := range o.env {
+		if !strings.Contains(e, "=") {
+			e += "=" + f.getenv(e)
+		}
+		extra = append(extra, e)
+	}
+	b.Env, err = hostview.Env(hostview.EnvOptions{UID: b.Identity.UID, Path: tools.Path, Term: f.getenv("TERM"), Lang: f.getenv("LANG"), Extra: extra})
+	return err
+}
+
+func (o *runOptions) addReadOnly(p *runPlan) error {
+	for _, path := range o.ro {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return err
+		}
+		source, err := filepath.EvalSymlinks(abs)
+		if err != nil {
+			return usagef("confine run", "--ro %q: %v", path, err)
+		}
+		p.boundary.View.Mounts = append(p.boundary.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: source, Target: abs})
+		p.lent = append(p.lent, lentReport{Path: abs, Why: "--ro"})
+	}
+	return nil
+}
+
+// egressServer lets the proxy serve a sandbox: neither package knows the other.
+type egressServer struct{ server *proxy.Server }
+
+func newEgress(policy egress.Policy, netMap map[egress.HostPort]netip.AddrPort, onRefusal func(egress.Refusal)) (sandbox.EgressServer, error) {
+	server, err := proxy.New(proxy.Options{Policy: policy, NetMap: netMap, OnRefusal: onRefusal})
+	if err != nil {
+		return nil, err
+	}
+	return egressServer{server}, nil
+}
+
+// Serve implements sandbox.EgressServer.
+func (e egressServer) Serve(s sandbox.EgressSockets) (func(), error) {
+	return e.server.Serve(s.DNS, s.DNSTCP, s.Capture, s.Connect, s.Who)
+}

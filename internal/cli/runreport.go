@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"confine/internal/egress"
+	"confine/internal/plaintext"
+	"confine/internal/sandbox"
+	"confine/internal/workspace"
+)
+
+// captured is the command's output when the report is JSON.
+type captured struct{ out, err bytes.Buffer }
+
+func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collector, review workspace.Review) runReport {
+	r := runReport{
+		Command: args, Lent: p.lent, Masked: p.live.Masked, Review: review.Findings, Notes: p.notes, Missing: e.Missing, Dropped: refusals.Dropped(),
+		Exit: runExit{
+			Reason: e.Reason, Status: e.Status, Signal: e.Signal, Seconds: e.Duration.Seconds(),
+			OutputBytes: e.OutputBytes, OutputDropped: e.OutputDropped, RefusedForks: e.PidsHit,
+		},
+	}
+	for _, x := range refusals.Refusals() {
+		r.Refusals = append(r.Refusals, refusalReport{
+			Target: x.Target(), Program: plaintext.Line(x.Program, 64), Reason: string(x.Verdict.Reason), Count: max(1, x.Count),
+			Allow: x.Verdict.RunFlag(), line: x.Render(),
+		})
+	}
+	for _, s := range p.skipped {
+		r.Skipped = append(r.Skipped, skippedReport{Path: s.Path, Why: s.Why})
+	}
+	return r
+}
+
+// print tells a person what the command's own output does not: on standard
+// error, and only what there is to tell.
+func (r runReport) print(f *frame) {
+	say := func(format string, args ...any) { fmt.Fprintf(f.Stderr, "confine: "+format+"\n", args...) }
+	for _, n := range r.Notes {
+		say("note: %s", plaintext.Line(n, 300))
+	}
+	switch r.Exit.Reason {
+	case sandbox.TimedOut:
+		say("killed: the time limit was reached (--timeout)")
+	case sandbox.OutOfMemory:
+		say("killed: the memory limit was reached (--memory)")
+	case sandbox.Cancelled:
+		say("killed: cancelled")
+	}
+	if r.Exit.RefusedForks > 0 {
+		say("the limit of processes was reached: %d starts refused (--pids)", r.Exit.RefusedForks)
+	}
+	if len(r.Refusals) > 0 {
+		say("refused connections:")
+		for _, x := range r.Refusals {
+			fmt.Fprintf(f.Stderr, "  %s\n", x.line)
+			if x.Allow != "" {
+				fmt.Fprintf(f.Stderr, "      allow it with: %s\n", x.Allow)
+			}
+		}
+	}
+	if r.Dropped > 0 {
+		say("%d further refusals are not listed", r.Dropped)
+	}
+	if len(r.Review) > 0 {
+		say("look at these before you use the directory; a program outside runs or obeys them by itself:")
+		for _, x := range r.Review {
+			fmt.Fprintf(f.Stderr, "  %s\n", x)
+		}
+	}
+}
+
+// stateDir is where confine keeps what outlives a command.
+func stateDir(f *frame) string {
+	if dir := f.getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "confine")
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/confine"
+	}
+	if home := f.getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "confine")
+	}
+	return filepath.Join(os.TempDir(), "confine-"+strconv.Itoa(os.Geteuid()))
+}
+
+// heldDir is where one run's files go that can't stay in its workspace.
+func heldDir(f *frame) string {
+	return filepath.Join(stateDir(f), "held", time.Now().UTC().Format("20060102-150405.000000"))
+}
+
+// sizeUnits are the units of a size, longest first.
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"B", 1},
+	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"", 1},
+}
+
+// parseSize reads a size such as 512MiB, 2G or a number of bytes.
+func parseSize(s string) (int64, error) {
+	for _, u := range sizeUnits {
+		digits, ok := strings.CutSuffix(s, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n <= 0 || n > (1<<62)/u.bytes {
+			break
+		}
+		return n * u.bytes, nil
+	}
+	return 0, fmt.Errorf("is not a size such as 512MiB or 2GiB")
+}
