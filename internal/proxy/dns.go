@@ -153,13 +153,13 @@ func (s *session) resolve(q dnsmessage.Question, client net.Addr) (dnsmessage.RC
 // came out of a parsed query does not bring about.
 func pack(head dnsmessage.Header, q *dnsmessage.Question, addrs []netip.Addr) []byte {
 	b := dnsmessage.NewBuilder(make([]byte, 0, 512), head)
+	b.EnableCompression() // the answer's name is the question's: 512 bytes are never passed
 	if q != nil {
 		if b.StartQuestions() != nil || b.Question(*q) != nil {
 			return nil
 		}
 	}
 	if len(addrs) > 0 {
-		b.EnableCompression()
 		if b.StartAnswers() != nil {
 			return nil
 		}

@@ -122,12 +122,7 @@ func (s *Server) Serve(dns net.PacketConn, dnsTCP, capture, connect net.Listener
 		return nil, errors.New("serve egress: a socket is missing")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ses := &session{
-		Server: s, ctx: ctx, who: who,
-		slots:    make(chan struct{}, maxConnections),
-		dnsSlots: make(chan struct{}, maxDNSStreams),
-		open:     map[net.Conn]struct{}{},
-	}
+	ses := newSession(ctx, s, who)
 	ses.group.Go(func() { ses.serveDNS(dns) })
 	ses.group.Go(func() { ses.accept(dnsTCP, ses.dnsSlots, ses.serveDNSStream) })
 	ses.group.Go(func() { ses.accept(capture, ses.slots, ses.serveCapture) })
@@ -155,6 +150,15 @@ type session struct {
 	openMu sync.Mutex
 	open   map[net.Conn]struct{}
 	closed bool
+}
+
+func newSession(ctx context.Context, s *Server, who func(net.Addr) string) *session {
+	return &session{
+		Server: s, ctx: ctx, who: who,
+		slots:    make(chan struct{}, maxConnections),
+		dnsSlots: make(chan struct{}, maxDNSStreams),
+		open:     map[net.Conn]struct{}{},
+	}
 }
 
 // accept serves each connection of l in a goroutine of its own while slots are
