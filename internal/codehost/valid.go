@@ -53,7 +53,7 @@ func (p NewPull) Validate() error {
 	if strings.TrimSpace(p.Title) == "" {
 		return &InvalidError{"title", "it is empty"}
 	}
-	if err := checkLine("title", p.Title, MaxTitle); err != nil {
+	if err := CheckLine("title", p.Title, MaxTitle); err != nil {
 		return err
 	}
 	return checkBody(p.Body)
@@ -72,16 +72,16 @@ func (s Status) Validate() error {
 	if strings.TrimSpace(s.Context) == "" {
 		return &InvalidError{"status context", "it is empty"}
 	}
-	if err := checkLine("status context", s.Context, MaxContext); err != nil {
+	if err := CheckLine("status context", s.Context, MaxContext); err != nil {
 		return err
 	}
-	if err := checkLine("status description", s.Description, MaxDescription); err != nil {
+	if err := CheckLine("status description", s.Description, MaxDescription); err != nil {
 		return err
 	}
 	if s.URL == "" {
 		return nil
 	}
-	if err := checkLine("status URL", s.URL, MaxURL); err != nil {
+	if err := CheckLine("status URL", s.URL, MaxURL); err != nil {
 		return err
 	}
 	// It becomes a link that people click.
@@ -157,10 +157,12 @@ func checkKey(key string) error {
 	if key == "" {
 		return &InvalidError{"key", "it is empty"}
 	}
-	return checkLine("key", key, MaxKey)
+	return CheckLine("key", key, MaxKey)
 }
 
-func checkLine(field, s string, limit int) error {
+// CheckLine refuses what is not one line of at most limit bytes of UTF-8 without
+// control characters.
+func CheckLine(field, s string, limit int) error {
 	if len(s) > limit {
 		return &InvalidError{field, fmt.Sprintf("%d bytes, the most is %d", len(s), limit)}
 	}

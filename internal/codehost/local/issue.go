@@ -150,8 +150,15 @@ func (h *Host) AddIssue(ctx context.Context, n NewIssue) (int, error) {
 	if err := checkName("author", n.Author); err != nil {
 		return 0, err
 	}
-	if strings.TrimSpace(n.Title) == "" {
-		return 0, &codehost.InvalidError{Field: "title", Why: "it is empty"}
+	for field, words := range map[string][]string{"title": {n.Title}, "label": n.Labels} {
+		for _, word := range words {
+			if strings.TrimSpace(word) == "" {
+				return 0, &codehost.InvalidError{Field: field, Why: "it is empty"}
+			}
+			if err := codehost.CheckLine(field, word, 1000); err != nil {
+				return 0, err
+			}
+		}
 	}
 	release, err := h.lock(ctx)
 	if err != nil {

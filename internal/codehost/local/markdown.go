@@ -4,7 +4,6 @@ package local
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -63,8 +62,7 @@ func readMarkdown(path string, matter any) (body string, changed time.Time, err 
 }
 
 // frontMatter builds a file. It is written by hand, as every string in it is
-// somebody's: quoted like JSON, which every YAML reader understands, unless it
-// is a plain word.
+// somebody's: quoted, unless it is a plain word.
 type frontMatter struct{ buf bytes.Buffer }
 
 func newFrontMatter() *frontMatter {
@@ -108,7 +106,8 @@ func (m *frontMatter) with(body string) []byte {
 	return m.buf.Bytes()
 }
 
-// scalar writes a string so that YAML reads the same string.
+// scalar writes a string so that YAML reads the same string. The callers let no
+// control character in.
 func scalar(s string) string {
 	plain := s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/-") == ""
 	if plain && (s[0] >= 'a' && s[0] <= 'z' || s[0] >= 'A' && s[0] <= 'Z') {
@@ -118,11 +117,20 @@ func scalar(s string) string {
 			return s
 		}
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.Encode(s) // a string always encodes
-	return strings.TrimSuffix(b.String(), "\n")
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		default:
+			// As it is: the reader gets the escapes of some characters wrong.
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }
 
 // stamp is a time as people and YAML read it.
