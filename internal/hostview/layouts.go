@@ -77,7 +77,7 @@ var layouts = []layout{
 	{pattern: ".amp/bin"},
 }
 
-// never are places below a home that hold credentials or a person's own data. A
+// never are places below a home that hold credentials. A
 // toolchain's directory that is one of them, lies in one, or holds one, stays
 // outside.
 var never = []string{
@@ -89,8 +89,10 @@ var never = []string{
 	".config/google-chrome", ".config/chromium", ".mozilla", ".thunderbird", ".local/share/keyrings", ".local/share/containers",
 	".claude", ".claude.json", ".codex", ".gemini", ".config/claude", ".config/opencode", ".local/share/opencode", ".config/github-copilot",
 	".bash_history", ".zsh_history", ".local/share/fish", ".env",
-	"Desktop", "Documents", "Downloads", "Library", "Music", "Pictures", "Videos",
 }
+
+// personal are places of a person's own data, where no toolchain is looked for.
+var personal = []string{"Desktop", "Documents", "Downloads", "Library", "Music", "Pictures", "Videos"}
 
 // programDirs are the names a directory of PATH may have, below a home, to be
 // shown although no layout knows it. Any other might hold more than programs.

@@ -282,7 +282,7 @@ func (f *finder) forbidden(target, source string) string {
 			if within(home, p) {
 				return "holds the home"
 			}
-			for _, n := range never {
+			for _, n := range slices.Concat(never, personal) {
 				secret := path.Join(home, n)
 				if within(p, secret) || (within(secret, p) && f.host.exists(secret)) {
 					return "credentials or a person's own data may be in it"
@@ -450,4 +450,15 @@ func (f *finder) copyFile(p string) {
 		return
 	}
 	f.out.Files = append(f.out.Files, boundary.File{Path: path.Join(f.o.RunHome, path.Base(p)), Mode: 0o644, Data: data})
+}
+
+// MayHoldCredentials reports whether dir, below a person's home, is or lies in a
+// place where credentials are kept. Both paths are clean and without links.
+func MayHoldCredentials(home, dir string) bool {
+	for _, n := range never {
+		if within(dir, path.Join(home, n)) {
+			return true
+		}
+	}
+	return false
 }

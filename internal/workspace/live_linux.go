@@ -1,0 +1,181 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"confine/internal/boundary"
+)
+
+// Live looks at a directory and plans how a run sees it. It changes nothing. It
+// returns a *DirError, *GlobError, *ChannelError, *MaskError, *ControlError or
+// *LimitError when the directory can't be protected as promised.
+func Live(o Options) (*LiveWorkspace, error) {
+	m, err := newMasks(o.Masks)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("use %q as workspace: %w", o.Dir, err)
+	}
+	if err := checkDir(dir, o); err != nil {
+		return nil, err
+	}
+	// A name that turned into a link since is an error, not another directory.
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return nil, fmt.Errorf("use %q as workspace: %w", dir, err)
+	}
+	l := &LiveWorkspace{Dir: dir, root: os.NewFile(uintptr(fd), dir), masks: m, maxEntries: o.MaxEntries}
+	if l.maxEntries <= 0 {
+		l.maxEntries = defaultMaxEntries
+	}
+	if err := l.load(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Close lets go of the directory.
+func (l *LiveWorkspace) Close() error { return l.root.Close() }
+
+func (l *LiveWorkspace) load() error {
+	s := newScan(l.root, l.Dir, l.masks)
+	if err := s.run(l.maxEntries); err != nil {
+		return err
+	}
+	switch {
+	case len(s.channels) > 0:
+		return &ChannelError{Dir: l.Dir, Paths: s.channels}
+	case len(s.shared) > 0:
+		return &MaskError{Dir: l.Dir, Paths: slices.Compact(s.shared)}
+	case len(s.linked) > 0:
+		return &ControlError{Dir: l.Dir, Paths: s.linked, Why: "a symbolic link"}
+	}
+	if err := l.checkUnseen(s); err != nil {
+		return err
+	}
+	s.followPointers()
+	// Before planning, which compares each with each.
+	if len(s.masked)+len(s.protect)+len(s.gitDirs) > maxMounts {
+		return &ControlError{Dir: l.Dir, Paths: s.protect, Why: fmt.Sprintf("with the masks they are more than %d", maxMounts)}
+	}
+	l.before = s
+	l.plan(s)
+	// The clock of file times lags behind by a tick. With the margin nothing of
+	// the run is missed; something of just before it may be listed.
+	l.start = time.Now().Add(-time.Second)
+	return nil
+}
+
+// checkUnseen: a directory that this user can't look into is closed to the run
+// too, unless this user owns it, as the run could then open it.
+func (l *LiveWorkspace) checkUnseen(s *scan) error {
+	for _, rel := range sortedKeys(s.unseen) {
+		err := s.unseen[rel]
+		fd, openErr := openBelow(l.root, rel, unix.O_PATH)
+		if openErr == nil {
+			var st unix.Stat_t
+			openErr = unix.Fstat(fd, &st)
+			unix.Close(fd)
+			if openErr == nil && errors.Is(err, unix.EACCES) && int(st.Uid) != os.Geteuid() {
+				l.Notes = append(l.Notes, fmt.Sprintf("%.200q belongs to another user and was not looked into", rel))
+				continue
+			}
+		}
+		return &DirError{Dir: l.Dir, Why: fmt.Sprintf("can't look into %.200q: %v", rel, err), hint: "give yourself the right to read it, or cover it with --mask"}
+	}
+	return nil
+}
+
+// plan makes the mounts: the directory, each repository's directory on itself
+// (which thereby can't be moved or deleted), its control files read-only over
+// that, and the masks last.
+func (l *LiveWorkspace) plan(s *scan) {
+	covered := func(rel string) bool {
+		return slices.ContainsFunc(s.masked, func(t target) bool { return t.dir && rel != t.rel && within(rel, t.rel) })
+	}
+	masked := func(rel string) bool {
+		return slices.ContainsFunc(s.masked, func(t target) bool { return t.rel == rel })
+	}
+	bind := func(rel string, writable bool) {
+		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Bind, Target: path.Join(Inside, rel), Source: path.Join(l.Dir, rel), Writable: writable})
+	}
+	bind("", true)
+	l.SafeDirectories = []string{Inside}
+	protected := func(rel string) bool {
+		return slices.ContainsFunc(s.protect, func(p string) bool { return within(rel, p) })
+	}
+	for _, git := range sortedKeys(s.gitDirs) {
+		if covered(git) || masked(git) || protected(git) {
+			continue
+		}
+		if git != "" {
+			bind(git, true)
+		}
+		repo := git
+		if strings.EqualFold(path.Base(git), ".git") {
+			repo = path.Dir(git)
+		}
+		l.trust(path.Join(Inside, repo))
+	}
+	for _, rel := range s.protect {
+		if covered(rel) || masked(rel) {
+			continue
+		}
+		bind(rel, false)
+		l.ReadOnly = append(l.ReadOnly, rel)
+	}
+	for _, rel := range s.gitFiles {
+		l.trust(path.Join(Inside, path.Dir(rel)))
+		if path.Dir(rel) == "." {
+			l.Notes = append(l.Notes, "this is a linked worktree or submodule: its repository lies elsewhere and is not shown, so git does not work in the run")
+		}
+	}
+	for _, git := range sortedKeys(s.gitDirs) {
+		if _, ok := s.controls[join(git, "objects/info/alternates")]; ok {
+			l.Notes = append(l.Notes, fmt.Sprintf("the repository %.200q borrows objects from elsewhere, which is not shown: git may miss some", git))
+		}
+	}
+	for _, t := range s.masked {
+		if covered(t.rel) {
+			continue
+		}
+		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Mask, Target: path.Join(Inside, t.rel)})
+		l.Masked = append(l.Masked, t.rel)
+	}
+}
+
+// maxTrusted caps the repositories that git is told of.
+const maxTrusted = 500
+
+// trust names a repository for git's safe.directory. One whose name can't be
+// written into a configuration file is left out: git refuses to work there.
+func (l *LiveWorkspace) trust(at string) {
+	plain := !strings.ContainsFunc(at, func(r rune) bool { return r < ' ' || r == 0x7f })
+	if plain && len(l.SafeDirectories) < maxTrusted && !slices.Contains(l.SafeDirectories, at) {
+		l.SafeDirectories = append(l.SafeDirectories, at)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,512 @@
+package workspace
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// scan is one look at a whole tree: what must be protected, covered, refused or
+// compared. Both ends of a run use the same one.
+type scan struct {
+	root  *os.File
+	dir   string // the root's path on the host
+	masks masks
+	// covered, at the end of a run, are the places that were covered during it.
+	// The patterns don't count then: what appeared under such a name meanwhile
+	// was made by the run, and is looked at like anything else.
+	covered map[string]bool
+	// since, where set, is the start of the run: set-id files changed after it
+	// are collected. At the start itself nothing needs a look at every file.
+	since time.Time
+
+	mu       sync.Mutex
+	gitDirs  map[string]bool    // repositories' directories, below the root
+	gitFiles []string           // .git files: links of worktrees and submodules
+	protect  []string           // control files and directories that exist
+	linked   []string           // control files that are links
+	pointed  []string           // what configurations name, in the tree
+	controls map[string]control // what is compared
+	masked   []target           // what is covered
+	shared   []string           // masked files with another name
+	linkOut  map[string]string  // links out of the tree and where to
+	channels []string           // sockets and FIFOs
+	setID    []string
+	unseen   map[string]error
+}
+
+// target is a place to be masked.
+type target struct {
+	rel string
+	dir bool
+}
+
+// control is a file that something runs or obeys by itself.
+type control struct {
+	rule *rule
+	// git is the repository's directory that it belongs to, with inGit set.
+	git   string
+	inGit bool
+	stamp stamp
+}
+
+// stamp tells a file's state. Two stamps of one file that was not touched are
+// equal; same compares two that may have been.
+type stamp struct {
+	kind       uint32
+	mode       uint32
+	size, ino  int64
+	mtime      unix.Timespec
+	ctime      unix.Timespec
+	link       string
+	sum        [sha256.Size]byte
+	summarised bool
+}
+
+func (s stamp) same(t stamp) bool {
+	if s == t {
+		return true
+	}
+	if s.kind != t.kind || s.mode != t.mode {
+		return false
+	}
+	if s.kind == unix.S_IFLNK {
+		return s.link == t.link
+	}
+	return s.summarised && t.summarised && s.sum == t.sum
+}
+
+func newScan(root *os.File, dir string, m masks) *scan {
+	return &scan{root: root, dir: dir, masks: m, gitDirs: map[string]bool{}, controls: map[string]control{}, linkOut: map[string]string{}, unseen: map[string]error{}}
+}
+
+func (s *scan) run(maxEntries int) error {
+	w := &walk{root: s.root, maxEntries: maxEntries, visit: s.visit, closed: func(rel string, err error) error {
+		if err == unix.ENOENT {
+			return nil // gone between the listing and now
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unseen[rel] = err
+		return nil
+	}}
+	if err := w.run(); err != nil {
+		return err
+	}
+	slices.Sort(s.gitFiles)
+	slices.Sort(s.protect)
+	slices.Sort(s.linked)
+	slices.Sort(s.shared)
+	slices.Sort(s.channels)
+	slices.Sort(s.setID)
+	slices.SortFunc(s.masked, func(a, b target) int { return strings.Compare(a.rel, b.rel) })
+	s.masked = slices.CompactFunc(s.masked, func(a, b target) bool { return a.rel == b.rel })
+	return nil
+}
+
+// place is where in a repository a directory lies.
+type place struct {
+	git      string // the repository's directory around it
+	inside   bool
+	isGitDir bool
+	part     string // "hooks", "info", "objects/info" of it
+}
+
+func (s *scan) placeOf(d *directory) place {
+	p := place{}
+	p.isGitDir = strings.EqualFold(path.Base(d.rel), ".git") || looksBare(d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.isGitDir {
+		s.gitDirs[d.rel] = true
+		p.git, p.inside = d.rel, true
+		return p
+	}
+	// The nearest repository's directory above, if any. A directory is visited
+	// before what lies in it, so that the map is complete for this.
+	for at := d.rel; ; {
+		if s.gitDirs[at] {
+			p.git, p.inside = at, true
+			break
+		}
+		if at == "" {
+			return p
+		}
+		if at = path.Dir(at); at == "." {
+			at = ""
+		}
+	}
+	if rest := strings.TrimPrefix(strings.TrimPrefix(d.rel, p.git), "/"); rest == "hooks" || rest == "info" || rest == "objects/info" {
+		p.part = rest
+	}
+	return p
+}
+
+// looksBare is git's own test for a repository's directory: HEAD, and either the
+// objects and refs or a file that says where they are.
+func looksBare(d *directory) bool {
+	return d.has("HEAD", unix.DT_UNKNOWN) &&
+		(d.has("commondir", unix.DT_UNKNOWN) || d.has("objects", unix.DT_UNKNOWN) && d.has("refs", unix.DT_UNKNOWN))
+}
+
+// gitRule is the line for control files of repositories.
+var gitRule = &rule{kind: KindGitControl, by: "git, at any of its commands"}
+
+// gitFileRule is the line for .git files and links, which make a directory part
+// of a repository elsewhere.
+var gitFileRule = &rule{kind: KindRepository, by: "git, in that directory, with the configuration and hooks of the repository it names"}
+
+// controlNames are the entries of a repository's directory that say what git
+// runs or where it looks; hooks and info are directories.
+var controlNames = map[string]bool{"config": true, "config.worktree": true, "commondir": true, "gitdir": true, "hooks": true, "info": true}
+
+func (s *scan) visit(d *directory) (skip map[string]bool, err error) {
+	p := s.placeOf(d)
+	sc := scopeOf(d.rel)
+	venv := !p.inside && venvDirs[strings.ToLower(path.Base(d.rel))] && s.besideVenv(d)
+	for _, e := range d.entries {
+		rel := join(d.rel, e.name)
+		if s.mask(d, p, e, rel) {
+			if skip == nil {
+				skip = map[string]bool{}
+			}
+			skip[e.name] = true
+			continue
+		}
+		switch e.kind {
+		case unix.DT_SOCK, unix.DT_FIFO:
+			s.add(func() { s.channels = append(s.channels, rel) })
+		case unix.DT_LNK:
+			s.checkLink(d, e.name, rel)
+		case unix.DT_REG:
+			s.checkSetID(d, e.name, rel)
+		}
+		if r, protected := s.rule(d, p, sc, e, venv); r != nil {
+			s.control(d, e, rel, r, p, protected)
+		} else if protected {
+			s.add(func() { s.protect = append(s.protect, rel) })
+		}
+	}
+	return skip, nil
+}
+
+func (s *scan) add(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// rule finds the catalogue's line for an entry, and whether it is to be
+// read-only where it exists.
+func (s *scan) rule(d *directory, p place, sc scope, e entry, venv bool) (r *rule, protected bool) {
+	isDir := e.kind == unix.DT_DIR
+	switch {
+	case p.isGitDir:
+		if !controlNames[e.name] {
+			return nil, false
+		}
+		if isDir { // its entries are looked at one by one
+			return nil, true
+		}
+		return gitRule, true
+	case p.part == "hooks":
+		if isDir || strings.HasSuffix(e.name, ".sample") && e.kind == unix.DT_REG {
+			return nil, false
+		}
+		return gitRule, false
+	case p.part == "info":
+		if isDir || e.name == "refs" { // written by git itself when it repacks
+			return nil, false
+		}
+		return gitRule, false
+	case p.part == "objects/info":
+		if e.name != "alternates" && e.name != "http-alternates" {
+			return nil, false
+		}
+		return gitRule, true
+	case p.inside:
+		return nil, false
+	case isDir:
+		return nil, false
+	case strings.EqualFold(e.name, ".git"):
+		s.add(func() { s.gitFiles = append(s.gitFiles, join(d.rel, e.name)) })
+		return gitFileRule, true
+	case venv && (strings.HasPrefix(e.name, "python") || strings.HasPrefix(strings.ToLower(e.name), "activate")):
+		return venvRule, false
+	}
+	return sc.find(e.name, e.kind == unix.DT_LNK), false
+}
+
+// besideVenv reports whether the directory above holds a virtual environment.
+func (s *scan) besideVenv(d *directory) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(d.fd, "../pyvenv.cfg", &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+func (s *scan) control(d *directory, e entry, rel string, r *rule, p place, protected bool) {
+	st, err := takeStamp(d.fd, e.name, r.kind == KindScripts)
+	if err != nil {
+		return // gone meanwhile
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.controls[rel] = control{rule: r, git: p.git, inGit: p.inside, stamp: st}
+	switch {
+	case protected && e.kind == unix.DT_LNK:
+		s.linked = append(s.linked, rel)
+	case protected:
+		s.protect = append(s.protect, rel)
+	}
+}
+
+// maxControlBytes is the largest control file whose content is compared; a
+// larger one counts as changed when its times do.
+const maxControlBytes = 1 << 20
+
+func takeStamp(dirfd int, name string, scripts bool) (stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return stamp{}, err
+	}
+	out := stamp{kind: st.Mode & unix.S_IFMT, mode: st.Mode & 0o7111, size: st.Size, ino: int64(st.Ino), mtime: st.Mtim, ctime: st.Ctim}
+	switch out.kind {
+	case unix.S_IFLNK:
+		link, err := readLinkAt(dirfd, name)
+		if err != nil {
+			return stamp{}, err
+		}
+		out.link = link
+	case unix.S_IFREG:
+		if data, ok := readSmall(dirfd, name); ok {
+			if scripts {
+				data = scriptsOf(data)
+			}
+			out.sum, out.summarised = sha256.Sum256(data), true
+		}
+	}
+	return out, nil
+}
+
+// readSmall reads a regular file of an open directory; not ok when it can't be
+// read or is too large.
+func readSmall(dirfd int, name string) ([]byte, bool) {
+	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, false
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxControlBytes {
+		return nil, false
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxControlBytes+1))
+	return data, err == nil && len(data) <= maxControlBytes
+}
+
+// scriptsOf is the part of a package.json that a package manager runs. What is
+// not understood counts whole, so that any change of it is seen.
+func scriptsOf(data []byte) []byte {
+	var file struct {
+		Scripts map[string]json.RawMessage `json:"scripts"`
+	}
+	// The decoder of this package takes "SCRIPTS" for "scripts" too and the last
+	// of two equal keys: it sees at least as much as a package manager does.
+	if err := json.Unmarshal(data, &file); err != nil {
+		return data
+	}
+	text, err := json.Marshal(file.Scripts)
+	if err != nil {
+		return data
+	}
+	return bytes.TrimSpace(text)
+}
+
+// mask notes that an entry is to be covered, and reports whether it is. Within a
+// repository's own directory nothing is covered: git would break.
+func (s *scan) mask(d *directory, p place, e entry, rel string) bool {
+	if s.covered != nil {
+		return s.covered[rel]
+	}
+	if p.inside || !s.masks.match(rel, e.name) {
+		return false
+	}
+	switch e.kind {
+	case unix.DT_DIR:
+		// A virtual environment that is called .env is no secret.
+		var st unix.Stat_t
+		if !s.masks.matchGiven(rel) && unix.Fstatat(d.fd, e.name+"/pyvenv.cfg", &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			return false
+		}
+		s.add(func() { s.masked = append(s.masked, target{rel, true}) })
+	case unix.DT_REG:
+		var st unix.Stat_t
+		if unix.Fstatat(d.fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return true
+		}
+		s.add(func() {
+			s.masked = append(s.masked, target{rel, false})
+			if st.Nlink > 1 {
+				s.shared = append(s.shared, rel)
+			}
+		})
+	case unix.DT_LNK:
+		s.maskLink(d, e.name, rel)
+		return false
+	default:
+		return false
+	}
+	return true
+}
+
+// maskLink covers what a matching link leads to, if that is in the tree: what
+// lies outside is not in the view anyway.
+func (s *scan) maskLink(d *directory, name, rel string) {
+	inside, ok := s.resolve(rel)
+	if !ok {
+		return
+	}
+	fd, err := openBelow(s.root, inside, unix.O_PATH)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return
+	}
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFREG && kind != unix.S_IFDIR || inside == "" {
+		return
+	}
+	s.add(func() {
+		s.masked = append(s.masked, target{inside, kind == unix.S_IFDIR})
+		if kind == unix.S_IFREG && st.Nlink > 1 {
+			s.shared = append(s.shared, inside)
+		}
+	})
+}
+
+// maxLinks is the number of links the kernel follows in one path.
+const maxLinks = 40
+
+// resolve follows every link of a path below the root, as the host would; not ok
+// when it leads out or nowhere.
+func (s *scan) resolve(rel string) (string, bool) {
+	rest, at, links := strings.Split(rel, "/"), "", 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			if at == "" {
+				return "", false
+			}
+			if at = path.Dir(at); at == "." {
+				at = ""
+			}
+			continue
+		}
+		next := join(at, name)
+		fd, err := openBelow(s.root, next, unix.O_PATH)
+		if err != nil {
+			return "", false
+		}
+		link, err := readLinkAt(fd, "")
+		unix.Close(fd)
+		if err != nil { // no link
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", false
+		}
+		if path.IsAbs(link) {
+			below, ok := strings.CutPrefix(path.Clean(link)+"/", s.dir+"/")
+			if !ok {
+				return "", false
+			}
+			at, link = "", below
+		}
+		rest = append(strings.Split(link, "/"), rest...)
+	}
+	return at, true
+}
+
+// checkLink notes a link that leads out of the tree.
+func (s *scan) checkLink(d *directory, name, rel string) {
+	link, err := readLinkAt(d.fd, name)
+	if err != nil {
+		return
+	}
+	if !path.IsAbs(link) && !slices.Contains(strings.Split(link, "/"), "..") {
+		return // only another link on the way could lead out, and is found itself
+	}
+	if s.leadsOut(d.rel, rel, link) {
+		s.add(func() { s.linkOut[rel] = link })
+	}
+}
+
+func (s *scan) leadsOut(dir, rel, link string) bool {
+	if path.IsAbs(link) {
+		return !strings.HasPrefix(path.Clean(link)+"/", s.dir+"/")
+	}
+	// By its words, for what does not exist; by the kernel, for what passes
+	// other links.
+	if lexicallyOut(dir, link) {
+		return true
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(s.root.Fd()), rel, &how)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == unix.EXDEV
+}
+
+// lexicallyOut reports whether a relative link of a directory climbs above the
+// root.
+func lexicallyOut(dir, link string) bool {
+	depth := 0
+	if dir != "" {
+		depth = strings.Count(dir, "/") + 1
+	}
+	for _, p := range strings.Split(link, "/") {
+		switch p {
+		case "", ".":
+		case "..":
+			if depth--; depth < 0 {
+				return true
+			}
+		default:
+			depth++
+		}
+	}
+	return false
+}
+
+// checkSetID notes a set-id file that was changed during the run.
+func (s *scan) checkSetID(d *directory, name, rel string) {
+	if s.since.IsZero() {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
+		return
+	}
+	if time.Unix(st.Ctim.Unix()).Before(s.since) {
+		return
+	}
+	s.add(func() { s.setID = append(s.setID, rel) })
+}

@@ -1,0 +1,242 @@
+package workspace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// entry is one name in a directory, as the directory says it.
+type entry struct {
+	name string
+	kind uint8 // unix.DT_*
+}
+
+// directory is one directory of a walk: where it is below the root ("" is the
+// root), open, and what is in it.
+type directory struct {
+	rel     string
+	fd      int
+	entries []entry
+}
+
+func (d *directory) has(name string, kind uint8) bool {
+	for _, e := range d.entries {
+		if e.name == name {
+			return kind == unix.DT_UNKNOWN || e.kind == kind
+		}
+	}
+	return false
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// walk visits every directory below a root, several at once. It never follows a
+// link and never leaves the root, whatever moves meanwhile.
+type walk struct {
+	root       *os.File
+	maxEntries int
+	// visit is called once for each directory, from several goroutines. It
+	// returns the names not to descend into.
+	visit func(*directory) (skip map[string]bool, err error)
+	// closed is called for a directory that could not be opened or read; an
+	// error ends the walk.
+	closed func(rel string, err error) error
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	todo    []string
+	busy    int
+	entries int
+	err     error
+}
+
+// LimitError is a tree with more entries than are looked at.
+type LimitError struct{ Max int }
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("walk workspace: more than %d files and directories", e.Max)
+}
+
+// Hint says what to do.
+func (e *LimitError) Hint() string {
+	return "run in a smaller directory, or raise the number of entries that may be looked at"
+}
+
+func (w *walk) run() error {
+	w.wake.L = &w.mu
+	w.todo = []string{""}
+	var group sync.WaitGroup
+	for range min(8, max(2, runtime.GOMAXPROCS(0))) {
+		group.Go(func() {
+			buf := make([]byte, 64<<10)
+			for {
+				rel, ok := w.next()
+				if !ok {
+					return
+				}
+				below, n, err := w.one(rel, buf)
+				w.done(below, n, err)
+			}
+		})
+	}
+	group.Wait()
+	return w.err
+}
+
+func (w *walk) next() (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.todo) == 0 && w.busy > 0 && w.err == nil {
+		w.wake.Wait()
+	}
+	if len(w.todo) == 0 || w.err != nil {
+		return "", false
+	}
+	rel := w.todo[len(w.todo)-1]
+	w.todo = w.todo[:len(w.todo)-1]
+	w.busy++
+	return rel, true
+}
+
+func (w *walk) done(below []string, n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy--
+	w.entries += n
+	if err == nil && w.entries > w.maxEntries {
+		err = &LimitError{Max: w.maxEntries}
+	}
+	if w.err == nil {
+		w.err = err
+	}
+	w.todo = append(w.todo, below...)
+	w.wake.Broadcast()
+}
+
+func (w *walk) one(rel string, buf []byte) (below []string, n int, err error) {
+	d := &directory{rel: rel}
+	d.fd, err = openBelow(w.root, rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == nil {
+		defer unix.Close(d.fd)
+		d.entries, err = readEntries(d.fd, buf, w.maxEntries)
+	}
+	if errors.Is(err, errTooMany) {
+		return nil, 0, &LimitError{Max: w.maxEntries}
+	}
+	if err != nil {
+		return nil, 0, w.closed(rel, err)
+	}
+	skip, err := w.visit(d)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range d.entries {
+		if e.kind == unix.DT_DIR && !skip[e.name] {
+			below = append(below, join(rel, e.name))
+		}
+	}
+	return below, len(d.entries), nil
+}
+
+// openBelow opens a path below root without following any link.
+func openBelow(root *os.File, rel string, flags int) (int, error) {
+	if rel == "" {
+		rel = "."
+	}
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+	if flags&unix.O_PATH != 0 {
+		how.Flags &^= unix.O_NONBLOCK
+	}
+	for try := 0; ; try++ {
+		fd, err := unix.Openat2(int(root.Fd()), rel, &how)
+		// A rename elsewhere on the file system during the look-up makes the
+		// kernel unsure and ask for another try.
+		if (err == unix.EAGAIN || err == unix.EINTR) && try < 100 {
+			continue
+		}
+		return fd, err
+	}
+}
+
+var errTooMany = errors.New("too many entries")
+
+// readEntries reads a whole directory. The standard library's form would look a
+// name up again, by path, where the file system does not say what kind it is.
+func readEntries(fd int, buf []byte, limit int) ([]entry, error) {
+	var out []entry
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return out, nil
+		}
+		if out, err = parseEntries(fd, buf[:n], out); err != nil {
+			return nil, err
+		}
+		if len(out) > limit {
+			return nil, errTooMany
+		}
+	}
+}
+
+// parseEntries reads struct linux_dirent64: inode 8, offset 8, length 2, kind 1,
+// name ending in NUL.
+func parseEntries(fd int, b []byte, out []entry) ([]entry, error) {
+	for len(b) > 0 {
+		if len(b) < 20 {
+			return nil, errors.New("directory entry cut short")
+		}
+		size := int(binary.NativeEndian.Uint16(b[16:]))
+		if size < 20 || size > len(b) {
+			return nil, errors.New("directory entry of an impossible length")
+		}
+		name := b[19:size]
+		for i, c := range name {
+			if c == 0 {
+				name = name[:i]
+				break
+			}
+		}
+		kind := b[18]
+		b = b[size:]
+		if string(name) == "." || string(name) == ".." {
+			continue
+		}
+		e := entry{name: string(name), kind: kind}
+		if e.kind == unix.DT_UNKNOWN {
+			var st unix.Stat_t
+			if err := unix.Fstatat(fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				continue // gone meanwhile
+			}
+			e.kind = uint8(st.Mode & unix.S_IFMT >> 12)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// readLinkAt reads a link of an open directory.
+func readLinkAt(dirfd int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dirfd, name, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
