@@ -68,6 +68,10 @@ func (l *LiveWorkspace) compare(after *scan) (r Review, hold []int) {
 		add(f)
 	}
 	for _, rel := range sortedKeys(after.linkOut) {
+		// A link that is a control file was named above, with where it leads.
+		if _, named := after.controls[rel]; named {
+			continue
+		}
 		if link := after.linkOut[rel]; before.linkOut[rel] != link {
 			add(Finding{Kind: KindLinkOut, Path: rel, Change: change(before.linkOut, rel), Detail: link})
 		}
