@@ -30,6 +30,8 @@ import (
 func commands() []func(*frame) *cobra.Command {
 	return []func(*frame) *cobra.Command{
 		newRunCommand,
+		newVerifyCommand,
+		newProbeCommand,
 		newConfigCommand,
 		newDocsCommand,
 	}

@@ -60,9 +60,6 @@ func (r runReport) print(f *frame) {
 		say("refused connections:")
 		for _, x := range r.Refusals {
 			fmt.Fprintf(f.Stderr, "  %s\n", x.line)
-			if x.Allow != "" {
-				fmt.Fprintf(f.Stderr, "      allow it with: %s\n", x.Allow)
-			}
 		}
 	}
 	if r.Dropped > 0 {

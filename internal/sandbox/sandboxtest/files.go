@@ -24,8 +24,8 @@ func fileProbes() []Probe {
 		{Name: "dotenv-masked", Group: "files", Expected: "a masked file and directory can't be read, moved or deleted", run: probeMasked},
 		{Name: "directory-descriptor", Group: "files", Expected: "a directory given as standard input does not come in", run: probeDirectoryDescriptor},
 		{Name: "set-id", Group: "files", Expected: "no set-id bit can be set, in any call that sets a mode", run: probeSetID},
-		{Name: "devices", Group: "files", Expected: "no device can be made, and /dev can't be changed", run: attempt("devices", "the host has devices", "EPERM", "EROFS", "EACCES")},
-		{Name: "read-only", Group: "files", Expected: "nothing of the host's system can be written", run: attempt("read-only", "the same calls work in /workspace", "EROFS", "EACCES", "EPERM", "EBUSY")},
+		{Name: "devices", Group: "files", Expected: "no device can be made, and /dev can't be changed", run: attempt("devices", controlDevices, "EPERM", "EROFS", "EACCES")},
+		{Name: "read-only", Group: "files", Expected: "nothing of the host's system can be written", run: attempt("read-only", controlReadOnly, "EROFS", "EACCES", "EPERM", "EBUSY")},
 	}
 }
 
@@ -46,7 +46,7 @@ func probeWorkspaceOnly(ctx context.Context, h *Host) (outcome, error) {
 func (h *Host) hidden(ctx context.Context, file string, b boundary.Boundary) (outcome, error) {
 	text, err := os.ReadFile(file)
 	a, insideErr := h.inside(ctx, b, nil, "paths", file)
-	return a.judge("outside, the file is readable", err == nil && len(text) > 0, "ENOENT", "EACCES"), insideErr
+	return a.judge("outside, the file is readable", err == nil && len(text) > 0, "ENOENT", "EACCES", "ENOTDIR"), insideErr
 }
 
 func probeHostFile(ctx context.Context, h *Host) (outcome, error) {
@@ -162,4 +162,18 @@ func listenUnix(name string) (stop func(), reachable bool, err error) {
 		c.Close()
 	}
 	return func() { l.Close() }, err == nil, nil
+}
+
+func controlDevices() (string, bool) {
+	err := unix.Access("/dev/null", unix.W_OK)
+	return "outside, the device files that the driver binds are usable", err == nil
+}
+
+func controlReadOnly() (string, bool) {
+	f, err := os.CreateTemp("", "confine-control-")
+	if err == nil {
+		f.Close()
+		os.Remove(f.Name())
+	}
+	return "outside, and inside in /workspace, files are made by the same calls", err == nil
 }

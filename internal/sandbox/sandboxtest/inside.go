@@ -216,6 +216,8 @@ func tryList(args []string) (a Answer) {
 }
 
 func tryMasked(args []string) (a Answer) {
+	os.Remove("linked")
+	os.Remove("moved")
 	for _, p := range args {
 		b, err := os.ReadFile(p)
 		if err != nil {

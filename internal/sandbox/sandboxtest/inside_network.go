@@ -25,7 +25,7 @@ func sendTo(family, kind, protocol int, to unix.Sockaddr, flags int) error {
 	defer unix.Close(fd)
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 3})
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
-	if kind == unix.SOCK_STREAM && flags == 0 {
+	if kind != unix.SOCK_DGRAM && kind != unix.SOCK_RAW && flags == 0 {
 		return unix.Connect(fd, to)
 	}
 	if kind == unix.SOCK_DGRAM && flags == 0 {

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+type verifyOptions struct {
+	group string
+}
+
+func newVerifyCommand(f *frame) *cobra.Command {
+	o := &verifyOptions{}
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Prove the boundary on this machine by attacking it",
+		Long: `Prove the boundary on this machine: each probe makes one attempt inside a real
+sandbox and says what was expected and what was observed. A probe counts as held
+only if the same attempt was seen to work without the layer (its control), was
+refused inside as expected, and a neighbouring action still worked. A probe that
+could not run has failed.
+
+The exit status is 0 only if every probe held, else 3.`,
+		Example: `  confine verify
+  confine verify --group network
+  confine verify --json > proofs.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), f) },
+	}
+	cmd.Flags().StringVar(&o.group, "group", "", "run only the probes of `group`: processes, files, network, kernel or workspace")
+	cmd.Flags().String("planted-key", "", "")
+	_ = cmd.Flags().MarkHidden("planted-key")
+	return cmd
+}

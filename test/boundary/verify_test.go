@@ -1,0 +1,51 @@
+// Package boundary tests the shipped program against the real kernel, as
+// whoever runs the tests: the suite is run once as root and once as an ordinary
+// user.
+package boundary
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// program is the confine binary under test.
+func program(t *testing.T) string {
+	t.Helper()
+	if p := os.Getenv("CONFINE_TEST_BINARY"); p != "" {
+		return p
+	}
+	p := filepath.Join(t.TempDir(), "confine")
+	cmd := exec.Command("go", "build", "-o", p, "confine/cmd/confine")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build confine: %v\n%s", err, out)
+	}
+	return p
+}
+
+func TestVerifyHoldsEveryProbe(t *testing.T) {
+	out, err := exec.Command(program(t), "verify", "--json").Output()
+	if err != nil {
+		t.Errorf("verify: %v", err)
+	}
+	var report struct {
+		Probes []struct {
+			Name, Group, Expected, Observed, Control string
+			Held                                     bool
+		}
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("%v: %.500s", err, out)
+	}
+	if len(report.Probes) < 28 {
+		t.Errorf("only %d probes", len(report.Probes))
+	}
+	for _, p := range report.Probes {
+		if !p.Held || p.Expected == "" || p.Observed == "" || p.Control == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+}
