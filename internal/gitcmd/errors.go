@@ -44,6 +44,9 @@ func (e *Error) Unwrap() error { return e.Cause }
 // ErrTooLarge is the cause when output or input passed its cap.
 var ErrTooLarge = errors.New("more bytes than allowed")
 
+// ErrNotAPack is the cause when a stream does not begin as a pack does.
+var ErrNotAPack = errors.New("not a pack of version 2")
+
 // ErrTimeLimit is the cause when a git process reached its time limit.
 var ErrTimeLimit = errors.New("time limit reached")
 

@@ -88,3 +88,33 @@ func eachObject(out *bufio.Reader, hashes []Hash, f func(Object, io.Reader) erro
 	}
 	return nil
 }
+
+// Sizes reads the sizes of objects, in the order given, in one process. A missing
+// object is a *NotFoundError.
+func (r *Repo) Sizes(ctx context.Context, hashes []Hash) ([]int64, error) {
+	if len(hashes) == 0 {
+		return nil, nil
+	}
+	if err := r.checkHash(hashes...); err != nil {
+		return nil, err
+	}
+	var input strings.Builder
+	for _, h := range hashes {
+		input.WriteString(string(h) + "\n")
+	}
+	out, _, err := r.output(ctx, command{op: "cat-file", args: []string{"--batch-check"}, stdin: strings.NewReader(input.String()), maxOut: int64(len(hashes)) * 128})
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(lines) != len(hashes) {
+		return nil, fmt.Errorf("read sizes: git wrote %d lines for %d objects", len(lines), len(hashes))
+	}
+	sizes := make([]int64, len(hashes))
+	for i, h := range hashes {
+		if _, sizes[i], err = parseObjectLine(lines[i], h); err != nil {
+			return nil, err
+		}
+	}
+	return sizes, nil
+}

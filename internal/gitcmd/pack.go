@@ -97,7 +97,7 @@ func (r *Repo) IndexPack(ctx context.Context, pack io.Reader, o IndexPackOptions
 	count := binary.BigEndian.Uint32(head[8:])
 	switch version := binary.BigEndian.Uint32(head[4:]); {
 	case string(head[:4]) != "PACK" || version != 2:
-		return fmt.Errorf("import pack: not a pack of version 2")
+		return fmt.Errorf("import pack: %w", ErrNotAPack)
 	case count > o.MaxObjects:
 		return fmt.Errorf("import pack: %d objects, allowed are %d: %w", count, o.MaxObjects, ErrTooLarge)
 	}

@@ -1,0 +1,141 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"confine/internal/gitcmd"
+)
+
+// Target is where rewritten commits go.
+type Target struct {
+	Remote gitcmd.Remote
+	// Branch is chosen by the engine.
+	Branch gitcmd.Ref
+	// Old is the value that the branch must have there; "" means that it must
+	// not exist.
+	Old gitcmd.Hash
+	// Rewrite allows that the branch loses commits that are the engine's own
+	// from an earlier round.
+	Rewrite bool
+}
+
+// Deliver pushes the rewritten head to one branch, with a lease. Nothing else is
+// pushed, whatever refs the agent made.
+func Deliver(ctx context.Context, r Rewritten, to Target) (gitcmd.PushResult, error) {
+	if r.Repo == nil || r.head == "" {
+		return gitcmd.PushResult{}, errors.New("deliver commits: nothing was rewritten")
+	}
+	if to.Branch.BranchName() == "" {
+		return gitcmd.PushResult{}, fmt.Errorf("deliver commits: %.100q is no branch", string(to.Branch))
+	}
+	result, err := r.Repo.Push(ctx, gitcmd.Push{To: to.Remote, Ref: to.Branch, New: r.head, Old: to.Old, Rewrite: to.Rewrite})
+	if err != nil {
+		return result, fmt.Errorf("deliver commits: %w", err)
+	}
+	return result, nil
+}
+
+// CopyTo brings the rewritten commits into another repository of the engine that
+// has the base, and sets a ref there to the head: for the gate, which merges
+// before anything is pushed.
+func CopyTo(ctx context.Context, r Rewritten, to *gitcmd.Repo, ref gitcmd.Ref) error {
+	if r.Repo == nil || r.head == "" || to == nil {
+		return errors.New("copy commits: nothing was rewritten, or there is nowhere to copy to")
+	}
+	var pack bytes.Buffer
+	if r.head != r.Base {
+		// The rules have capped what this can hold.
+		err := r.Repo.PackObjects(ctx, &pack, gitcmd.PackOptions{Include: []gitcmd.Hash{r.head}, Exclude: []gitcmd.Hash{r.Base}, Thin: true})
+		if err == nil {
+			err = to.IndexPack(ctx, &pack, gitcmd.IndexPackOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("copy commits: %w", err)
+		}
+	}
+	if err := setRef(ctx, to, ref, r.head); err != nil {
+		return fmt.Errorf("copy commits: %w", err)
+	}
+	return nil
+}
+
+// RescueOptions say what is kept where.
+type RescueOptions struct {
+	// Dir is the engine's directory of rescue files; it must exist.
+	Dir string
+	// Run names the file, with the kind as its ending.
+	Run    string
+	Export Export
+}
+
+// Rescue keeps the raw bytes that came out of a workspace, which are untrusted,
+// in a file that only this user can read, and returns its path. An earlier rescue
+// of the same run stays: the new one gets a number.
+func Rescue(o RescueOptions) (string, error) {
+	path, err := rescue(o)
+	if err != nil {
+		return "", fmt.Errorf("keep the work of run %.100q: %w", o.Run, err)
+	}
+	return path, nil
+}
+
+func rescue(o RescueOptions) (string, error) {
+	ending := map[Kind]string{Bundle: "bundle", Archive: "tar"}[o.Export.Kind]
+	if ending == "" || o.Export.Path == "" {
+		return "", errors.New("there is nothing to keep")
+	}
+	if o.Run == "" || len(o.Run) > 100 || o.Run[0] == '.' || strings.ContainsFunc(o.Run, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.", c)
+	}) {
+		return "", errors.New("the run id is no file name")
+	}
+	from, err := os.Open(o.Export.Path)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	for n := range 1000 {
+		name := o.Run + "." + ending
+		if n > 0 {
+			name = fmt.Sprintf("%s.%d.%s", o.Run, n, ending)
+		}
+		path := filepath.Join(o.Dir, name)
+		to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if err := copyAndSync(to, from); err != nil {
+			_ = os.Remove(path)
+			return "", err
+		}
+		return path, syncDir(o.Dir)
+	}
+	return "", errors.New("there are a thousand rescue files of it already")
+}
+
+func copyAndSync(to *os.File, from io.Reader) error {
+	_, err := io.Copy(to, from)
+	if err == nil {
+		err = to.Sync()
+	}
+	return errors.Join(err, to.Close())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,91 @@
+package handover
+
+import (
+	"regexp"
+	"strings"
+
+	"confine/internal/gitcmd"
+	"confine/internal/plaintext"
+)
+
+// Caps of what is kept of a message and an author.
+const (
+	maxMessage = 8000
+	maxSubject = 200
+	maxAuthor  = 120
+)
+
+var (
+	// skipMarkers make CI systems leave a commit out, in brackets or alone.
+	skipMarkers = regexp.MustCompile(`(?i)\[\s*((?:skip|no)[ _-]?(?:ci|actions?|travis|appveyor|azurepipelines|azp|cirrus|netlify|vercel|cd|deploy|pipelines?|checks?|circleci|buildkite|drone|render|review|release)|(?:ci|actions?|azurepipelines|azp|buildkite|circleci|travis|appveyor|cirrus|netlify|vercel|cd|deploy|pipelines?|drone|render)[ _-]?skip(?:ped)?)\s*\]`)
+	bareMarkers = regexp.MustCompile(`(?i)\*\*\*\s*NO_CI\s*\*\*\*`)
+	// issueRefs are what a closing keyword needs after it: #1, org/repo#1, GH-1,
+	// !1, the address of an issue. All of them are taken apart, as hosts read
+	// lists ("fixes #1, #2") and several words between.
+	issueRefs = regexp.MustCompile(`(?i)([#!])(\d+)\b`)
+	ghRefs    = regexp.MustCompile(`(?i)\b(GH|[A-Z][A-Z0-9]{1,9})-(\d+)\b`)
+	issueURLs = regexp.MustCompile(`(?i)/(issues|pull|pulls|merge_requests|work_items|tickets?)/(\d+)`)
+	closing   = regexp.MustCompile(`(?i)\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)\b`)
+	// trailers are lines that programs act on: sign-offs, review marks, checks
+	// to skip, our own.
+	trailers = regexp.MustCompile(`(?i)^\s*(?:[a-z][a-z-]*-by|skip-checks|confine-[a-z-]+|change-id|cc|fixes|closes|resolves|bug|issue|merge-request|git-[a-z-]+)\s*[:=]`)
+)
+
+// cleanMessage makes a message that says the same to a person and nothing to a
+// program. Cleaning twice changes nothing.
+func cleanMessage(text string) string {
+	text = plaintext.Block(text, maxMessage)
+	text = skipMarkers.ReplaceAllString(text, "($1)")
+	text = bareMarkers.ReplaceAllString(text, "(no_ci)")
+	text = issueRefs.ReplaceAllString(text, "no. $2")
+	if closing.MatchString(text) {
+		text = ghRefs.ReplaceAllString(text, "$1 no. $2")
+	}
+	text = issueURLs.ReplaceAllString(text, "/$1 no. $2")
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimRight(line, " \t")
+		if trailers.MatchString(line) {
+			line = "| " + strings.TrimLeft(line, " \t")
+		}
+		lines = append(lines, line)
+	}
+	for len(lines) > 0 && lines[0] == "" {
+		lines = lines[1:]
+	}
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	if len(lines) == 0 {
+		return "Change without a message"
+	}
+	lines[0] = plaintext.Line(lines[0], maxSubject)
+	if len(lines) > 1 && lines[1] != "" {
+		// Without the empty line hosts take the second for the subject too.
+		lines = append([]string{lines[0], ""}, lines[1:]...)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// cleanAuthor is the author in one line that can't end the trailer it is in.
+func cleanAuthor(id gitcmd.Identity) string {
+	strip := func(s string) string {
+		s = strings.Map(func(c rune) rune {
+			if c == '<' || c == '>' {
+				return -1
+			}
+			return c
+		}, plaintext.Line(s, maxAuthor))
+		return strings.Join(strings.Fields(s), " ")
+	}
+	name, email := strip(id.Name), strip(id.Email)
+	switch {
+	case name == "" && email == "":
+		return "unknown"
+	case email == "":
+		return name
+	case name == "":
+		return "<" + email + ">"
+	}
+	return name + " <" + email + ">"
+}
