@@ -61,6 +61,7 @@ const (
 	stepInit                     // the loop of the inner init; never returns
 	stepWaitAll                  // wait until no child is left, then exit
 	stepFailSoft                 // fail with the remembered soft error
+	stepRepeat                   // a call for each value of its second argument below want
 	stepErrno                    // fail if the int32 at args[0] is not 0
 )
 
@@ -79,13 +80,13 @@ type step struct {
 
 // NewProgram makes an empty program and its first block.
 func NewProgram() (*Program, *Block) {
-	p := &Program{regs: make([]uintptr, 1)}
+	p := &Program{regs: make([]uintptr, 1, 128), names: make([]string, 0, 512), keep: make([]any, 0, 512)}
 	p.main = p.NewBlock()
 	return p, p.main
 }
 
 // NewBlock makes a block for a Fork.
-func (p *Program) NewBlock() *Block { return &Block{p: p} }
+func (p *Program) NewBlock() *Block { return &Block{p: p, steps: make([]step, 0, 128)} }
 
 // NewReg makes a register that later steps may set with Into.
 func (p *Program) NewReg() Reg {
@@ -139,6 +140,11 @@ func (b *Block) Call(name string, nr uintptr, args ...Arg) *Step {
 	copy(s.args[:], args)
 	b.add(name, s)
 	return &Step{b, len(b.steps) - 1}
+}
+
+// Repeat is one system call for each number from 0 to n-1 as its second argument.
+func (b *Block) Repeat(name string, n int, nr uintptr, first Arg) {
+	b.add(name, step{kind: stepRepeat, nr: nr, want: uintptr(n), args: [6]Arg{first}})
 }
 
 // Fork clones the process; the child goes on with block child. The result is

@@ -217,6 +217,12 @@ func childMain(a *arena) {
 			for j := uintptr(0); j < s.args[1].val; j++ {
 				*(*byte)(pointer(s.args[0].val + j)) = 0
 			}
+		case stepRepeat:
+			for j := uintptr(0); j < s.want; j++ {
+				if _, _, e := syscall.RawSyscall6(s.nr, s.args[0].val, j, 0, 0, 0, 0); e != 0 {
+					fail(a, s, uintptr(e))
+				}
+			}
 		case stepErrno:
 			if v := *(*int32)(pointer(s.args[0].val)); v != 0 {
 				fail(a, s, uintptr(-v))

@@ -61,7 +61,6 @@ func (pl *plan) buildCommand() error {
 		binary.NativeEndian.PutUint64(lim[8:], l.value)
 		c.Call(step("set limit %s", l.name), unix.SYS_PRLIMIT64, kernel.Int(0), kernel.Int(l.resource), pl.p.Bytes(lim), kernel.Int(0))
 	}
-	c.Call("forbid new privileges", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_NO_NEW_PRIVS), kernel.Int(1), kernel.Int(0), kernel.Int(0), kernel.Int(0))
 	pl.dropCapabilities(c)
 	pl.restrictFiles(c)
 	c.Call(step("change to working directory %q", pl.b.View.Workdir), unix.SYS_CHDIR, pl.p.Str(pl.b.View.Workdir))

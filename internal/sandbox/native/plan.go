@@ -5,6 +5,7 @@ package native
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -154,27 +155,35 @@ func (pl *plan) writeFile(b *kernel.Block, dir kernel.Arg, path, data string) {
 }
 
 // restPrivileges is for a process that will only wait: invisible and without
-// any capability.
+// any capability. It executes nothing, so its bounding set does not matter.
 func (pl *plan) restPrivileges(b *kernel.Block) {
 	b.Call("hide process", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_DUMPABLE), kernel.Int(0))
-	b.Call("forbid new privileges", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_NO_NEW_PRIVS), kernel.Int(1), kernel.Int(0), kernel.Int(0), kernel.Int(0))
-	pl.dropCapabilities(b)
+	pl.clearCapabilities(b)
 }
 
-// lastCapability is above every capability of any kernel; dropping one that
-// does not exist is EINVAL, which is tolerated.
-const lastCapability = 63
-
+// dropCapabilities leaves nothing that an exec could give back.
 func (pl *plan) dropCapabilities(b *kernel.Block) {
+	b.Call("forbid new privileges", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_NO_NEW_PRIVS), kernel.Int(1), kernel.Int(0), kernel.Int(0), kernel.Int(0))
 	b.Call("lock securebits", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_SECUREBITS), kernel.Int(secLocked))
-	for c := 0; c <= lastCapability; c++ {
-		b.Call("drop bounding capability", unix.SYS_PRCTL, kernel.Int(unix.PR_CAPBSET_DROP), kernel.Int(c), kernel.Int(0), kernel.Int(0), kernel.Int(0)).Tolerate(uintptr(unix.EINVAL))
-	}
+	b.Repeat("drop bounding capability", capabilities(), unix.SYS_PRCTL, kernel.Int(unix.PR_CAPBSET_DROP))
 	b.Call("clear ambient capabilities", unix.SYS_PRCTL, kernel.Int(unix.PR_CAP_AMBIENT), kernel.Int(unix.PR_CAP_AMBIENT_CLEAR_ALL), kernel.Int(0), kernel.Int(0), kernel.Int(0))
+	pl.clearCapabilities(b)
+}
+
+func (pl *plan) clearCapabilities(b *kernel.Block) {
 	header := make([]byte, 8)
 	binary.NativeEndian.PutUint32(header, unix.LINUX_CAPABILITY_VERSION_3)
 	b.Call("drop capabilities", unix.SYS_CAPSET, pl.p.Bytes(header), pl.p.Bytes(make([]byte, 24)))
 }
+
+// capabilities is how many capabilities this kernel knows.
+var capabilities = sync.OnceValue(func() int {
+	for c := 0; ; c++ {
+		if _, _, errno := unix.Syscall(unix.SYS_PRCTL, unix.PR_CAPBSET_READ, uintptr(c), 0); errno != 0 {
+			return c
+		}
+	}
+})
 
 // openTerminal makes the PTY in the sandbox's own devpts.
 func (pl *plan) openTerminal() {
