@@ -144,10 +144,13 @@ func TestReviewFindsLinksOutOfTheTree(t *testing.T) {
 		write(t, dir, "moved -> /root", "abs -> /etc/shadow", "a/up -> ../../outside", "a/b/gone -> ../../../nowhere", "proc -> /proc/self/root",
 			"workspace -> /workspace/in", // means another place on the host
 			"a/in -> ../in", "a/b/in -> ../../in", "whole -> "+real+"/in", "sibling -> "+real+"-evil/x", "dangling -> nothing", "a/b/c/fine -> ../../../hop/../c",
-			"a/through -> ../hop/../../../../x")
+			"a/through -> ../hop/../../../../x",
+			"later -> nothing/../../x", // leads out once "nothing" is made
+			"flat/deep/up -> ../..", "flat/wide -> deep/up/../y") // in by its words, out by the other link
 	})
 	expect(t, got, "link out of the tree moved changed", "link out of the tree abs new", "link out of the tree a/up new", "link out of the tree a/b/gone new", "link out of the tree proc new",
-		"link out of the tree workspace new", "link out of the tree sibling new", "link out of the tree a/through new")
+		"link out of the tree workspace new", "link out of the tree sibling new", "link out of the tree a/through new",
+		"link out of the tree later new", "link out of the tree flat/wide new")
 }
 
 func TestReviewFindsNewSetIDFiles(t *testing.T) {
