@@ -145,7 +145,7 @@ func TestReviewFindsLinksOutOfTheTree(t *testing.T) {
 			"workspace -> /workspace/in", // means another place on the host
 			"a/in -> ../in", "a/b/in -> ../../in", "whole -> "+real+"/in", "sibling -> "+real+"-evil/x", "dangling -> nothing", "a/b/c/fine -> ../../../hop/../c",
 			"a/through -> ../hop/../../../../x",
-			"later -> nothing/../../x", // leads out once "nothing" is made
+			"later -> nothing/../../x",                           // leads out once "nothing" is made
 			"flat/deep/up -> ../..", "flat/wide -> deep/up/../y") // in by its words, out by the other link
 	})
 	expect(t, got, "link out of the tree moved changed", "link out of the tree abs new", "link out of the tree a/up new", "link out of the tree a/b/gone new", "link out of the tree proc new",
