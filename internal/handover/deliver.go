@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,14 +48,8 @@ func CopyTo(ctx context.Context, r Rewritten, to *gitcmd.Repo, ref gitcmd.Ref) e
 	if r.Repo == nil || r.head == "" || to == nil {
 		return errors.New("copy commits: nothing was rewritten, or there is nowhere to copy to")
 	}
-	var pack bytes.Buffer
 	if r.head != r.Base {
-		// The rules have capped what this can hold.
-		err := r.Repo.PackObjects(ctx, &pack, gitcmd.PackOptions{Include: []gitcmd.Hash{r.head}, Exclude: []gitcmd.Hash{r.Base}, Thin: true})
-		if err == nil {
-			err = to.IndexPack(ctx, &pack, gitcmd.IndexPackOptions{})
-		}
-		if err != nil {
+		if err := copyObjects(ctx, r, to); err != nil {
 			return fmt.Errorf("copy commits: %w", err)
 		}
 	}
@@ -64,6 +57,24 @@ func CopyTo(ctx context.Context, r Rewritten, to *gitcmd.Repo, ref gitcmd.Ref) e
 		return fmt.Errorf("copy commits: %w", err)
 	}
 	return nil
+}
+
+// copyObjects streams a pack from one git to another.
+func copyObjects(ctx context.Context, r Rewritten, to *gitcmd.Repo) error {
+	out, in := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := r.Repo.PackObjects(ctx, in, gitcmd.PackOptions{Include: []gitcmd.Hash{r.head}, Exclude: []gitcmd.Hash{r.Base}, Thin: true})
+		in.CloseWithError(err) // nil is the end of the stream
+		packed <- err
+	}()
+	err := to.IndexPack(ctx, out, gitcmd.IndexPackOptions{})
+	// A reader that stopped early must not hold the writer.
+	out.CloseWithError(errors.New("the receiving git has stopped"))
+	if packErr := <-packed; err == nil {
+		err = packErr
+	}
+	return err
 }
 
 // RescueOptions say what is kept where.

@@ -296,8 +296,13 @@ func (r *receiver) Write(p []byte) (int, error) {
 		return n, nil
 	}
 	if !r.ended {
+		// Only what is new can hold the end: the writer may write byte by byte.
+		from := max(0, r.report.Len()-1)
 		r.report.Write(p)
-		end := bytes.Index(r.report.Bytes(), []byte("\n\n"))
+		end := bytes.Index(r.report.Bytes()[from:], []byte("\n\n"))
+		if end >= 0 {
+			end += from
+		}
 		switch {
 		case end >= 0:
 			p = bytes.Clone(r.report.Bytes()[end+2:])

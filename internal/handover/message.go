@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"regexp"
 	"strings"
 
 	"confine/internal/gitcmd"
@@ -17,35 +16,35 @@ const (
 
 var (
 	// skipMarkers make CI systems leave a commit out, in brackets or alone.
-	skipMarkers = regexp.MustCompile(`(?i)\[\s*((?:skip|no)[ _-]?(?:ci|actions?|travis|appveyor|azurepipelines|azp|cirrus|netlify|vercel|cd|deploy|pipelines?|checks?|circleci|buildkite|drone|render|review|release)|(?:ci|actions?|azurepipelines|azp|buildkite|circleci|travis|appveyor|cirrus|netlify|vercel|cd|deploy|pipelines?|drone|render)[ _-]?skip(?:ped)?)\s*\]`)
-	bareMarkers = regexp.MustCompile(`(?i)\*\*\*\s*NO_CI\s*\*\*\*`)
+	skipMarkers = mustExpr(`(?i)\[\s*((?:skip|no)[ _-]?(?:ci|actions?|travis|appveyor|azurepipelines|azp|cirrus|netlify|vercel|cd|deploy|pipelines?|checks?|circleci|buildkite|drone|render|review|release)|(?:ci|actions?|azurepipelines|azp|buildkite|circleci|travis|appveyor|cirrus|netlify|vercel|cd|deploy|pipelines?|drone|render)[ _-]?skip(?:ped)?)\s*\]`)
+	bareMarkers = mustExpr(`(?i)\*\*\*\s*NO_CI\s*\*\*\*`)
 	// issueRefs are what a closing keyword needs after it: #1, org/repo#1, GH-1,
-	// !1, the address of an issue. All of them are taken apart, as hosts read
-	// lists ("fixes #1, #2") and several words between.
-	issueRefs = regexp.MustCompile(`(?i)([#!])(\d+)\b`)
-	ghRefs    = regexp.MustCompile(`(?i)\b(GH|[A-Z][A-Z0-9]{1,9})-(\d+)\b`)
-	issueURLs = regexp.MustCompile(`(?i)/(issues|pull|pulls|merge_requests|work_items|tickets?)/(\d+)`)
-	closing   = regexp.MustCompile(`(?i)\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)\b`)
+	// the address of an issue. Where a message holds such a keyword all of them
+	// are taken apart: hosts read lists ("fixes #1, #2") and words between.
+	issueRefs = mustExpr(`(?i)#(\d+)\b`)
+	ghRefs    = mustExpr(`(?i)\bGH-(\d+)\b`)
+	issueURLs = mustExpr(`(?i)/(issues|pull|pulls|merge_requests|work_items)/(\d+)`)
+	closing   = mustExpr(`(?i)\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)\b`)
 	// trailers are lines that programs act on: sign-offs, review marks, checks
 	// to skip, our own.
-	trailers = regexp.MustCompile(`(?i)^\s*(?:[a-z][a-z-]*-by|skip-checks|confine-[a-z-]+|change-id|cc|fixes|closes|resolves|bug|issue|merge-request|git-[a-z-]+)\s*[:=]`)
+	trailers = mustExpr(`(?i)^\s*(?:[a-z][a-z-]*-by|skip-checks|confine-[a-z-]+|change-id|cc|fixes|closes|resolves|merge-request|git-[a-z-]+)\s*[:=]`)
 )
 
 // cleanMessage makes a message that says the same to a person and nothing to a
 // program. Cleaning twice changes nothing.
 func cleanMessage(text string) string {
 	text = plaintext.Block(text, maxMessage)
-	text = skipMarkers.ReplaceAllString(text, "($1)")
-	text = bareMarkers.ReplaceAllString(text, "(no_ci)")
-	text = issueRefs.ReplaceAllString(text, "no. $2")
-	if closing.MatchString(text) {
-		text = ghRefs.ReplaceAllString(text, "$1 no. $2")
+	text = skipMarkers().ReplaceAllString(text, "($1)")
+	text = bareMarkers().ReplaceAllString(text, "(no_ci)")
+	if closing().MatchString(text) {
+		text = issueRefs().ReplaceAllString(text, " no. $1")
+		text = ghRefs().ReplaceAllString(text, "GH no. $1")
+		text = issueURLs().ReplaceAllString(text, "/$1 no. $2")
 	}
-	text = issueURLs.ReplaceAllString(text, "/$1 no. $2")
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		line = strings.TrimRight(line, " \t")
-		if trailers.MatchString(line) {
+		if trailers().MatchString(line) {
 			line = "| " + strings.TrimLeft(line, " \t")
 		}
 		lines = append(lines, line)

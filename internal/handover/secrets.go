@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // A text is looked at in windows that overlap by more than any form is long.
@@ -110,7 +111,7 @@ func (s *scanner) scanReader(r io.Reader) ([]hit, error) {
 
 const maxHits = 20
 
-var base64Run = regexp.MustCompile(`[A-Za-z0-9+/_-]{28,4096}`)
+var base64Run = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9+/_-]{28,}`) })
 
 // scan looks at one window: as it is, without NUL bytes (UTF-16), and at what
 // runs of base64 in it hold.
@@ -120,7 +121,7 @@ func (s *scanner) scan(hits []hit, window []byte) []hit {
 		hits = s.scanPlain(hits, bytes.ReplaceAll(window, []byte{0}, nil))
 	}
 	var decoded bytes.Buffer
-	for _, run := range base64Run.FindAll(window, 4096) {
+	for _, run := range base64Run().FindAll(window, 4096) {
 		enc := base64.RawStdEncoding
 		if bytes.ContainsAny(run, "-_") {
 			enc = base64.RawURLEncoding
@@ -165,7 +166,7 @@ func (s *scanner) scanPlain(hits []hit, text []byte) []hit {
 		if !slices.ContainsFunc(rule.any, func(l string) bool { return bytes.Contains(in, []byte(l)) }) {
 			continue
 		}
-		for _, at := range rule.expr.FindAllSubmatchIndex(in, maxHits) {
+		for _, at := range rule.expr().FindAllSubmatchIndex(in, maxHits) {
 			found := string(text[at[2*rule.group]:at[2*rule.group+1]])
 			if entropy(found) >= rule.entropy {
 				hits = addHit(hits, hit{rule.name, found, rule.weak})
