@@ -57,9 +57,9 @@ func (e *GlobError) Hint() string {
 	return `a mask is a name ("*.key"), or a path below the workspace ("config/secrets", "**/prod/*.pem")`
 }
 
-// match reports whether the pattern means the path.
+// match reports whether the pattern means the path; the root itself it never does.
 func (g glob) match(rel string) bool {
-	return matchParts(g.parts, strings.Split(rel, "/"))
+	return rel != "" && matchParts(g.parts, strings.Split(rel, "/"))
 }
 
 // matchParts goes back to the last "**" only, which is enough: what an earlier

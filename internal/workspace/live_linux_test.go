@@ -243,7 +243,7 @@ func TestGlobs(t *testing.T) {
 }
 
 func FuzzGlob(f *testing.F) {
-	for _, p := range []string{"*.key", "**/a/**/b", "[a-", "a/./b", "\\"} {
+	for _, p := range []string{"*", "*.key", "**/a/**/b", "[a-", "a/./b", "\\"} {
 		f.Add(p, "a/b/c.key")
 	}
 	f.Fuzz(func(t *testing.T, pattern, rel string) {
@@ -441,5 +441,23 @@ func BenchmarkLive(b *testing.B) {
 			b.Fatal(err)
 		}
 		l.Close()
+	}
+}
+
+// What this user can't read is closed to the run as well, unless the run could
+// open it.
+func TestDirectoryThatCantBeReadStopsTheStartIfItIsOurs(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "mine/.env")
+	l := live(t, dir)
+	var refused *DirError
+	if err := l.checkUnseen(&scan{unseen: map[string]error{"mine": unix.EACCES}}); !errors.As(err, &refused) || refused.Hint() == "" {
+		t.Errorf("a directory of this user: %v", err)
+	}
+	if err := l.checkUnseen(&scan{unseen: map[string]error{"gone": unix.EIO}}); !errors.As(err, &refused) {
+		t.Errorf("a directory that can't be looked at: %v", err)
+	}
+	if err := l.checkUnseen(&scan{}); err != nil {
+		t.Errorf("the control: %v", err)
 	}
 }
