@@ -105,7 +105,8 @@ func (r *Repo) IndexPack(ctx context.Context, pack io.Reader, o IndexPackOptions
 	stream := io.MultiReader(bytes.NewReader(head), &limitedReader{r: pack, left: maxBytes - int64(len(head))})
 	args := []string{"--stdin", "--fix-thin", fmt.Sprintf("--max-input-size=%d", maxBytes), "--threads=1"}
 	if !o.Trusted {
-		args = append(args, "--strict", "--fsck-objects")
+		// Git itself lets odd modes of files pass, and then reads them as others.
+		args = append(args, "--strict=badFilemode=error", "--fsck-objects")
 	}
 	_, err := r.run(ctx, command{op: "index-pack", args: args, stdin: stream, time: transferTime, maxOut: 1 << 20})
 	return err

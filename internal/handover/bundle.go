@@ -29,9 +29,14 @@ type BundleHeader struct {
 
 // ReadBundleHeader reads the header of a bundle, up to the first byte of its
 // pack: version 2, or 3 without any capability but the object format; exactly
-// one ref. Every other form is a *Refusal of RuleBundle.
+// one ref. Every other form is a *Refusal of RuleBundle; an error of the stream
+// itself is returned as it is.
 func ReadBundleHeader(r *bufio.Reader) (BundleHeader, error) {
 	h, err := readBundleHeader(r)
+	var stream *streamError
+	if errors.As(err, &stream) {
+		return BundleHeader{}, stream.err
+	}
 	if err != nil {
 		return BundleHeader{}, &Refusal{Rule: RuleBundle, Detail: err.Error()}
 	}
@@ -135,7 +140,12 @@ func readLine(r *bufio.Reader) (string, error) {
 		case errors.Is(err, io.EOF):
 			return "", errors.New("its header is cut off")
 		default:
-			return "", err
+			return "", &streamError{err}
 		}
 	}
 }
+
+// streamError tells that reading failed, whatever the bundle says.
+type streamError struct{ err error }
+
+func (e *streamError) Error() string { return e.err.Error() }
