@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 )
@@ -115,4 +116,31 @@ func FuzzGoTests(f *testing.F) {
 			t.Fatalf("holds with %+v", a)
 		}
 	})
+}
+
+// TestRealReports reads what go 1.26 writes. In "ok" a test prints a line that
+// looks like the end of a test; in "quits" one calls os.Exit(0).
+func TestRealReports(t *testing.T) {
+	for name, want := range map[string]struct {
+		tests Tests
+		why   string
+	}{
+		"ok":     {Tests{Passed: 3, Skipped: 1}, ""},
+		"bad":    {Tests{Passed: 1, Failed: 1}, "1 of 2 tests failed"},
+		"broken": {Tests{}, "the build of"},
+		"none":   {Tests{}, "0 tests passed"},
+		"quits":  {Tests{Passed: 1, Failed: 1}, "1 of 2 tests failed"},
+	} {
+		data, err := os.ReadFile("testdata/gotest/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := newGoTests(io.Discard)
+		g.Write(data)
+		got, why := g.end(1)
+		if got.Passed != want.tests.Passed || got.Failed != want.tests.Failed || got.Skipped != want.tests.Skipped ||
+			(why == "") != (want.why == "") || !strings.Contains(why, want.why) {
+			t.Errorf("%s: got %+v, %q", name, got, why)
+		}
+	}
 }
