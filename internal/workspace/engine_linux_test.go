@@ -215,7 +215,7 @@ func TestLendUsesWhatIsThereOnlyIfItIsTheSame(t *testing.T) {
 	if err != nil || again.Dir() != l.lent.Dir() {
 		t.Errorf("second time: %v", err)
 	}
-	if err := again.UpdateRef(t.Context(), gitcmd.RefUpdate{Ref: "refs/heads/extra", New: l.main}); err != nil {
+	if err := again.UpdateRef(t.Context(), gitcmd.RefUpdate{Ref: "refs/heads/zz-extra", New: l.main}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Lend(t.Context(), l.lend()); err == nil {
@@ -378,6 +378,9 @@ tracked' && ln -s deep out/link && echo said`, `git init -q nested && echo n >ne
 	entries, err := os.ReadDir(layers)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	if m := l.base.Boundary.View.Mounts; len(m) != 2 || m[1].Kind != boundary.Tmpfs {
+		t.Errorf("the caller's boundary was changed: %v", m)
 	}
 }
 
