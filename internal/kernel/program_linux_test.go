@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -79,14 +80,63 @@ func TestProgramRefusesNUL(t *testing.T) {
 	}
 }
 
-func TestArgumentRangeSkipsHostileNames(t *testing.T) {
-	fields := make([]string, 49)
-	for i := range fields {
-		fields[i] = "0"
+func TestParseMapping(t *testing.T) {
+	for line, want := range map[string]struct {
+		start, end uintptr
+		writable   bool
+	}{
+		"c000000000-c000400000 rw-p 00000000 00:00 0 \n":            {0xc000000000, 0xc000400000, true},
+		"00400000-00500000 r-xp 00000000 fe:00 12   /a b (deleted)": {0x400000, 0x500000, false},
+	} {
+		s, e, w, err := parseMapping([]byte(line))
+		if err != nil || s != want.start || e != want.end || w != want.writable {
+			t.Errorf("%q: %x %x %v %v", line, s, e, w, err)
+		}
 	}
-	fields[0], fields[45], fields[48] = "S", "4096", "8192"
-	a, e, err := argumentRange("1 (a) b) " + strings.Join(fields, " "))
-	if err != nil || a != 4096 || e != 8192 {
-		t.Errorf("got %d %d %v", a, e, err)
+	for _, bad := range []string{"", "x", "1-0 rw-p", "zz-ff rw-p 0"} {
+		if _, _, _, err := parseMapping([]byte(bad)); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}
+
+// TestChildHasNoMemoryOfOurs looks into the child while it waits: its command
+// line is gone, and of our writable memory it has the program's region alone.
+func TestChildHasNoMemoryOfOurs(t *testing.T) {
+	r, w, _ := os.Pipe()
+	defer r.Close()
+	keep := []int{int(r.Fd())}
+	p, b := NewProgram()
+	b.Call("wait", unix.SYS_READ, Int(KeptFD(keep, 0)), p.Buffer(1), Int(1))
+	b.Call("end", unix.SYS_EXIT_GROUP, Int(0))
+	c, err := p.Start(0, keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !keepMemoryFromChild {
+		t.Log("built with cgo: the child has a copy of everything")
+		w.Close()
+		_ = c.Started()
+		syscall.Wait4(c.PID, nil, 0, nil)
+		return
+	}
+	for _, f := range []string{"cmdline", "environ"} {
+		own, _ := os.ReadFile("/proc/self/" + f)
+		got, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", c.PID, f))
+		if len(own) == 0 || err != nil || len(got) != 0 {
+			t.Errorf("%s: %d bytes of ours, child shows %q, %v", f, len(own), got, err)
+		}
+	}
+	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", c.PID))
+	if n := strings.Count(string(maps), " rw"); n != 1 || strings.Contains(string(maps), "[stack]") {
+		t.Errorf("child has %d writable mappings:\n%s", n, maps)
+	}
+	w.Close()
+	if err := c.Started(); err != nil {
+		t.Error(err)
+	}
+	var ws syscall.WaitStatus
+	if _, err := syscall.Wait4(c.PID, &ws, 0, nil); err != nil || ws.ExitStatus() != 0 {
+		t.Errorf("child ended %v %v", ws, err)
 	}
 }

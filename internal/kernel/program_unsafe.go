@@ -13,9 +13,9 @@ import (
 )
 
 // The runtime's own steps around a fork, which package syscall uses in the same
-// order: signals are blocked, the stack guard is poisoned so that any attempt to
-// grow the stack in the child is a crash and not a silent corruption, and the
-// child's handlers are put back.
+// order: signals are blocked, so that the child has none to handle, and the stack
+// guard is poisoned so that any attempt to grow the stack is a crash and not a
+// silent corruption.
 //
 //go:linkname runtimeBeforeFork syscall.runtime_BeforeFork
 func runtimeBeforeFork()
@@ -23,22 +23,16 @@ func runtimeBeforeFork()
 //go:linkname runtimeAfterFork syscall.runtime_AfterFork
 func runtimeAfterFork()
 
-//go:linkname runtimeAfterForkInChild syscall.runtime_AfterForkInChild
-func runtimeAfterForkInChild()
+// forkOnStack is clone; see fork_linux_*.s.
+func forkOnStack(flags, stack, main uintptr, a *arena) (pid uintptr)
 
-func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
-
-// pointer is the memory at addr: a buffer kept by the program, or the argument
-// memory of the process, neither of which the collector moves.
+// pointer is the memory at addr, which is in the region.
 //
 //go:norace
 //go:nosplit
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-const (
-	exitStepFailed = 111
-	sigSetmask     = 2
-)
+const exitStepFailed = 111
 
 // Kinds of StatusRecord.
 const (
@@ -77,6 +71,7 @@ type Child struct {
 // are renumbered to KeptFD(keep, 0), KeptFD(keep, 1), … and every other one is
 // closed. The child waits for nothing by itself.
 func (p *Program) Start(flags uintptr, keep []int) (*Child, error) {
+	defer p.Discard()
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -85,30 +80,84 @@ func (p *Program) Start(flags uintptr, keep []int) (*Child, error) {
 		return nil, err
 	}
 	defer w.Close()
-	// The list of descriptors is known to the builder through KeptFD, so the
-	// error pipe is moved by the child before the others are.
-	base := keptBase(keep)
-	errFD := uintptr(base + len(keep))
-	kept := make([]uintptr, len(keep))
-	for i, fd := range keep {
-		kept[i] = uintptr(fd)
+	a, err := p.arena(keep, int(w.Fd()))
+	if err == nil {
+		err = p.mem.keepFromChild()
 	}
-	a := &arena{
-		regs: p.regs, block: p.main, kept: kept, base: uintptr(base), errFD: errFD,
-		errFrom: w.Fd(), flags: flags | uintptr(syscall.SIGCHLD),
+	if err != nil {
+		r.Close()
+		return nil, err
 	}
 	runtime.LockOSThread()
 	syscall.ForkLock.Lock()
-	pid, errno := forkAndRun(a)
+	main := childMain // a function value is a pointer to the code's address
+	pid := fork(flags|uintptr(syscall.SIGCHLD), p.mem.stack(), **(**uintptr)(unsafe.Pointer(&main)), a)
 	syscall.ForkLock.Unlock()
 	runtime.UnlockOSThread()
-	runtime.KeepAlive(p)
-	runtime.KeepAlive(a)
-	if errno != 0 {
+	if pid < 0 {
 		r.Close()
-		return nil, &StepError{Step: "clone", Err: errno}
+		return nil, &StepError{Step: "clone", Err: syscall.Errno(-pid)}
 	}
-	return &Child{PID: int(pid), errs: r, names: p.names}, nil
+	return &Child{PID: pid, errs: r, names: p.names}, nil
+}
+
+// arena makes the child's variables, in the child's memory.
+func (p *Program) arena(keep []int, errs int) (*arena, error) {
+	steps, err := p.link()
+	if err != nil {
+		return nil, err
+	}
+	mem, _ := p.alloc(int(unsafe.Sizeof(arena{})))
+	kept, _ := p.alloc(8*len(keep) + 8)
+	if p.err != nil {
+		return nil, p.err
+	}
+	a := (*arena)(unsafe.Pointer(unsafe.SliceData(mem)))
+	a.steps = steps
+	a.kept = unsafe.Slice((*uintptr)(unsafe.Pointer(unsafe.SliceData(kept))), len(keep))
+	for i, fd := range keep {
+		a.kept[i] = uintptr(fd)
+	}
+	// Above every kept descriptor, so that it can be moved first.
+	a.base = uintptr(keptBase(keep))
+	a.errFD, a.errFrom = a.base+uintptr(len(keep)), uintptr(errs)
+	return a, nil
+}
+
+// link puts all blocks behind one another in the child's memory and turns block
+// numbers into places.
+func (p *Program) link() ([]step, error) {
+	total := 0
+	for _, b := range p.blocks {
+		b.start = total
+		total += len(b.steps) + 1
+	}
+	mem, _ := p.alloc(total * int(unsafe.Sizeof(step{})))
+	if p.err != nil {
+		return nil, p.err
+	}
+	steps := unsafe.Slice((*step)(unsafe.Pointer(unsafe.SliceData(mem))), total)
+	for _, b := range p.blocks {
+		n := copy(steps[b.start:], b.steps)
+		for i := range steps[b.start : b.start+n] {
+			if s := &steps[b.start+i]; s.kind == stepFork {
+				s.want = uintptr(p.blocks[s.want].start)
+			}
+		}
+	}
+	return steps, nil
+}
+
+// fork returns the child's process id, or a negative errno.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func fork(flags, stack, main uintptr, a *arena) int {
+	runtimeBeforeFork()
+	pid := forkOnStack(flags, stack, main, a)
+	runtimeAfterFork()
+	return int(pid)
 }
 
 // KeptFD is the number that descriptor i of keep has in the child.
@@ -146,85 +195,47 @@ func (c *Child) Started() error {
 	return &StepError{Step: c.names[i], Err: errno}
 }
 
-// arena is all memory that the child touches.
+// arena is all that the child writes to beside its stack and buffers.
 type arena struct {
-	regs    []uintptr
-	block   *Block
+	regs    [maxRegs]uintptr
+	steps   []step
 	kept    []uintptr
 	base    uintptr
 	errFD   uintptr
 	errFrom uintptr
-	flags   uintptr
 	soft    uintptr
 	rec     [2]uint32
 	init    initMem
 }
 
-// forkAndRun is the fork and, in the child, the whole program. It is one
-// function without calls that could grow the stack; see runtimeBeforeFork.
+// childMain is the child: the program, step by step. It and what it calls use
+// no memory but their arguments' and their own stack.
 //
-//go:noinline
-//go:norace
-//go:nosplit
-func forkAndRun(a *arena) (pid uintptr, errno syscall.Errno) {
-	runtimeBeforeFork()
-	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, a.flags, 0, 0, 0, 0, 0)
-	if errno != 0 || pid != 0 {
-		runtimeAfterFork()
-		return pid, errno
-	}
-	runtimeAfterForkInChild()
-	childMain(a)
-	return 0, 0
-}
-
-//go:noinline
 //go:norace
 //go:nosplit
 func childMain(a *arena) {
 	takeDescriptors(a)
-	b := a.block
-	for i := 0; i < len(b.steps); i++ {
-		s := &b.steps[i]
+	for i := 0; i < len(a.steps); i++ {
+		s := &a.steps[i]
 		switch s.kind {
 		case stepCall:
-			r, _, e := syscall.RawSyscall6(s.nr, arg(a, s, 0), arg(a, s, 1), arg(a, s, 2), arg(a, s, 3), arg(a, s, 4), arg(a, s, 5))
-			if e != 0 {
-				if uintptr(e) != s.ok[0] && uintptr(e) != s.ok[1] && uintptr(e) != s.ok[2] {
-					fail(a, s, uintptr(e))
-				}
-				if s.soft && (a.soft == 0 || e == syscall.EACCES) {
-					a.soft = uintptr(e)
-				}
-				r = 0
-			} else if s.expect && r != s.want {
-				fail(a, s, uintptr(syscall.EPIPE))
-			}
-			a.regs[s.out] = r
+			call(a, s)
+		case stepRepeat:
+			repeat(a, s)
 		case stepFork:
-			r, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, s.args[0].val|uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+			r, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, s.args[0]|uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
 			if e != 0 {
 				fail(a, s, uintptr(e))
 			}
 			if r == 0 {
-				b, i = s.child, -1
+				i = int(s.want) - 1
 				continue
 			}
 			a.regs[s.out] = r
 		case stepStore32:
-			*(*uint32)(pointer(s.args[0].val)) = uint32(arg(a, s, 1))
-		case stepZero:
-			for j := uintptr(0); j < s.args[1].val; j++ {
-				*(*byte)(pointer(s.args[0].val + j)) = 0
-			}
-		case stepRepeat:
-			for j := uintptr(0); j < s.want; j++ {
-				if _, _, e := syscall.RawSyscall6(s.nr, s.args[0].val, j, 0, 0, 0, 0); e != 0 {
-					fail(a, s, uintptr(e))
-				}
-			}
+			*(*uint32)(pointer(s.args[0])) = uint32(arg(a, s, 1))
 		case stepErrno:
-			if v := *(*int32)(pointer(s.args[0].val)); v != 0 {
+			if v := *(*int32)(pointer(s.args[0])); v != 0 {
 				fail(a, s, uintptr(-v))
 			}
 		case stepInit:
@@ -236,11 +247,43 @@ func childMain(a *arena) {
 				a.soft = uintptr(syscall.ENOENT)
 			}
 			fail(a, s, a.soft)
+		default:
+			// The end of a block without an exec or a loop is a bug of the
+			// builder: nothing may go on from here.
+			exit(exitStepFailed)
 		}
 	}
-	// A block that ends without an exec or a loop is a bug of the builder:
-	// nothing may go on from here with the engine's memory.
 	exit(exitStepFailed)
+}
+
+//go:norace
+//go:nosplit
+func call(a *arena, s *step) {
+	r, _, e := syscall.RawSyscall6(s.nr, arg(a, s, 0), arg(a, s, 1), arg(a, s, 2), arg(a, s, 3), arg(a, s, 4), arg(a, s, 5))
+	if e != 0 {
+		if n := uint16(e); n != s.ok[0] && n != s.ok[1] && n != s.ok[2] {
+			fail(a, s, uintptr(e))
+		}
+		if s.soft && (a.soft == 0 || e == syscall.EACCES) {
+			a.soft = uintptr(e)
+		}
+		r = 0
+	} else if s.expect && r != s.want {
+		fail(a, s, uintptr(syscall.EPIPE))
+	}
+	a.regs[s.out] = r
+}
+
+//go:norace
+//go:nosplit
+func repeat(a *arena, s *step) {
+	vary := &s.args[s.vary]
+	for *vary = 0; *vary < s.want; *vary++ {
+		_, _, e := syscall.RawSyscall6(s.nr, s.args[0], s.args[1], s.args[2], s.args[3], s.args[4], s.args[5])
+		if e != 0 && e != syscall.EINVAL {
+			fail(a, s, uintptr(e))
+		}
+	}
 }
 
 // takeDescriptors moves the kept descriptors to their known numbers and closes
@@ -275,16 +318,16 @@ func takeDescriptors(a *arena) {
 //go:norace
 //go:nosplit
 func arg(a *arena, s *step, i int) uintptr {
-	if s.args[i].reg != 0 {
-		return a.regs[s.args[i].reg]
+	if s.regs[i] != 0 {
+		return a.regs[s.regs[i]]
 	}
-	return s.args[i].val
+	return s.args[i]
 }
 
 //go:norace
 //go:nosplit
 func fail(a *arena, s *step, errno uintptr) {
-	a.rec[0], a.rec[1] = s.name, uint32(errno)
+	a.rec[0], a.rec[1] = uint32(s.name), uint32(errno)
 	syscall.RawSyscall(syscall.SYS_WRITE, a.errFD, uintptr(unsafe.Pointer(&a.rec)), 8)
 	exit(exitStepFailed)
 }
@@ -380,15 +423,4 @@ func reap(m *initMem, status, child uintptr) {
 			waitAll()
 		}
 	}
-}
-
-// ArgumentMemory is where this process's arguments and environment lie, to be
-// overwritten in a child: its /proc/PID/cmdline and environ would show them.
-func ArgumentMemory() (addr, n uintptr, err error) {
-	stat, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		return 0, 0, err
-	}
-	start, end, err := argumentRange(string(stat))
-	return start, end - start, err
 }

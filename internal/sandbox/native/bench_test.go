@@ -32,8 +32,6 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	for b.Loop() {
 		pl := plan{b: bd, args: []string{"/bin/true"}, landlock: true, mounts: mounts, fds: descriptors{mounts: map[int]int{}}}
-		if _, err := pl.build(0, 0); err != nil {
-			b.Fatal(err)
-		}
+		pl.build().Discard()
 	}
 }

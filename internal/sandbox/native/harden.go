@@ -52,10 +52,10 @@ func (pl *plan) restrictFiles(c *kernel.Block) {
 }
 
 // filterCalls loads the seccomp filter, the last thing before the exec.
-func (pl *plan) filterCalls(c *kernel.Block) error {
+func (pl *plan) filterCalls(c *kernel.Block) {
 	filter, err := seccomp.Compile(seccomp.Default())
 	if err != nil {
-		return fmt.Errorf("compile seccomp filter: %w", err)
+		pl.p.Fail(fmt.Errorf("compile seccomp filter: %w", err))
 	}
 	code := make([]byte, 0, 8*len(filter))
 	for _, f := range filter {
@@ -66,5 +66,4 @@ func (pl *plan) filterCalls(c *kernel.Block) error {
 	prog := pl.p.Words(kernel.Int(len(filter)), pl.p.Bytes(code))
 	const setModeFilter = 1
 	c.Call("load seccomp filter", unix.SYS_SECCOMP, kernel.Int(setModeFilter), kernel.Int(0), prog)
-	return nil
 }

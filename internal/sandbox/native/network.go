@@ -49,7 +49,7 @@ const (
 // buildNetwork brings up the sandbox's own loopback device and, for a captured
 // network, the sockets that the engine will accept on from outside. Nothing else
 // ever leaves or enters this namespace.
-func (pl *plan) buildNetwork() error {
+func (pl *plan) buildNetwork() {
 	o := pl.outer
 	o.Call("network: open socket", unix.SYS_SOCKET, kernel.Int(unix.AF_INET), kernel.Int(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), kernel.Int(0)).Into(pl.scratchA)
 	req := make([]byte, 40) // struct ifreq
@@ -58,7 +58,7 @@ func (pl *plan) buildNetwork() error {
 	o.Call("network: loopback up", unix.SYS_IOCTL, pl.scratchA.Arg(), kernel.Int(unix.SIOCSIFFLAGS), pl.p.Bytes(req))
 	o.Call("network: close socket", unix.SYS_CLOSE, pl.scratchA.Arg())
 	if pl.b.Network != boundary.NetworkCaptured {
-		return nil
+		return
 	}
 	pl.replay("network: addresses and routes", unix.NETLINK_ROUTE, netlink.Loopback(address4, address6))
 	pl.replay("nf_tables: capture", unix.NETLINK_NETFILTER, netlink.Capture(address4, address6, capturePort))
@@ -70,7 +70,6 @@ func (pl *plan) buildNetwork() error {
 		pl.socket("capture", unix.SOCK_STREAM, netip.AddrPortFrom(loop6, capturePort)),
 		pl.socket("connect proxy", unix.SOCK_STREAM, netip.AddrPortFrom(loop4, connectPort)),
 		o.Call("network: socket owners", unix.SYS_SOCKET, kernel.Int(unix.AF_NETLINK), kernel.Int(unix.SOCK_RAW|unix.SOCK_CLOEXEC), kernel.Int(unix.NETLINK_SOCK_DIAG)).Result())
-	return nil
 }
 
 // replay sends prepared netlink messages and checks every answer.
@@ -80,7 +79,7 @@ func (pl *plan) replay(name string, protocol int, batch netlink.Batch) {
 	addr := make([]byte, unix.SizeofSockaddrNetlink)
 	binary.NativeEndian.PutUint16(addr, unix.AF_NETLINK)
 	o.Call(name+": send", unix.SYS_SENDTO, sock.Arg(), pl.p.Bytes(batch.Bytes), kernel.Int(len(batch.Bytes)), kernel.Int(0), pl.p.Bytes(addr), kernel.Int(len(addr)))
-	answer := pl.p.Bytes(make([]byte, netlink.AckBytes))
+	answer := pl.p.Buffer(netlink.AckBytes)
 	for range batch.Acks {
 		o.Call(name+": answer", unix.SYS_RECVFROM, sock.Arg(), answer, kernel.Int(netlink.AckBytes), kernel.Int(0), kernel.Int(0), kernel.Int(0))
 		o.CheckErrno(name, answer, netlink.AckErrno)

@@ -58,15 +58,14 @@ func (pl *plan) fd(i int) kernel.Arg { return kernel.Int(kernel.KeptFD(pl.fds.li
 
 // build writes the whole program. Reading it from top to bottom is reading what
 // the sandbox is.
-func (pl *plan) build(argAddr, argLen uintptr) (*kernel.Program, error) {
+func (pl *plan) build() *kernel.Program {
 	pl.p, pl.outer = kernel.NewProgram()
 	pl.inner, pl.cmd = pl.p.NewBlock(), pl.p.NewBlock()
 	pl.scratchA, pl.scratchB = pl.p.NewReg(), pl.p.NewReg()
 
 	// The engine maps our ids and moves us into the cgroup, then says go. Its
 	// death instead of a byte ends us here.
-	pl.outer.Call("wait for the engine", unix.SYS_READ, pl.fd(pl.fds.start), pl.p.Bytes(make([]byte, 1)), kernel.Int(1)).Expect(1)
-	pl.outer.Zero(argAddr, argLen)
+	pl.outer.Call("wait for the engine", unix.SYS_READ, pl.fd(pl.fds.start), pl.p.Buffer(1), kernel.Int(1)).Expect(1)
 	pl.becomeTenant()
 	pl.outer.Call("name process", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_NAME), pl.p.Str("confine-outer"))
 	pl.outer.Call("set umask", unix.SYS_UMASK, kernel.Int(0))
@@ -75,9 +74,7 @@ func (pl *plan) build(argAddr, argLen uintptr) (*kernel.Program, error) {
 	pl.limitNamespaces()
 	pl.enterView()
 	pl.outer.Call("set host name", unix.SYS_SETHOSTNAME, pl.p.Str(pl.hostname()), kernel.Int(len(pl.hostname())))
-	if err := pl.buildNetwork(); err != nil {
-		return nil, err
-	}
+	pl.buildNetwork()
 	pl.openTerminal()
 	pl.handOut()
 	pl.outer.Fork("fork init", innerNamespaces, pl.inner)
@@ -86,10 +83,8 @@ func (pl *plan) build(argAddr, argLen uintptr) (*kernel.Program, error) {
 	pl.outer.WaitAll()
 
 	pl.buildInner()
-	if err := pl.buildCommand(); err != nil {
-		return nil, err
-	}
-	return pl.p, nil
+	pl.buildCommand()
+	return pl.p
 }
 
 func (pl *plan) hostname() string {
@@ -165,7 +160,7 @@ func (pl *plan) restPrivileges(b *kernel.Block) {
 func (pl *plan) dropCapabilities(b *kernel.Block) {
 	b.Call("forbid new privileges", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_NO_NEW_PRIVS), kernel.Int(1), kernel.Int(0), kernel.Int(0), kernel.Int(0))
 	b.Call("lock securebits", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_SECUREBITS), kernel.Int(secLocked))
-	b.Repeat("drop bounding capability", capabilities(), unix.SYS_PRCTL, kernel.Int(unix.PR_CAPBSET_DROP))
+	b.Repeat("drop bounding capability", 1, capabilities(), unix.SYS_PRCTL, kernel.Int(unix.PR_CAPBSET_DROP))
 	b.Call("clear ambient capabilities", unix.SYS_PRCTL, kernel.Int(unix.PR_CAP_AMBIENT), kernel.Int(unix.PR_CAP_AMBIENT_CLEAR_ALL), kernel.Int(0), kernel.Int(0), kernel.Int(0))
 	pl.clearCapabilities(b)
 }
@@ -173,7 +168,7 @@ func (pl *plan) dropCapabilities(b *kernel.Block) {
 func (pl *plan) clearCapabilities(b *kernel.Block) {
 	header := make([]byte, 8)
 	binary.NativeEndian.PutUint32(header, unix.LINUX_CAPABILITY_VERSION_3)
-	b.Call("drop capabilities", unix.SYS_CAPSET, pl.p.Bytes(header), pl.p.Bytes(make([]byte, 24)))
+	b.Call("drop capabilities", unix.SYS_CAPSET, pl.p.Bytes(header), pl.p.Buffer(24))
 }
 
 // capabilities is how many capabilities this kernel knows.
@@ -191,7 +186,7 @@ func (pl *plan) openTerminal() {
 		return
 	}
 	master := pl.outer.Call("open terminal", unix.SYS_OPENAT, kernel.Int(unix.AT_FDCWD), pl.p.Str("/dev/pts/ptmx"), kernel.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).Result()
-	pl.outer.Call("unlock terminal", unix.SYS_IOCTL, master.Arg(), kernel.Int(unix.TIOCSPTLCK), pl.p.Bytes(make([]byte, 4)))
+	pl.outer.Call("unlock terminal", unix.SYS_IOCTL, master.Arg(), kernel.Int(unix.TIOCSPTLCK), pl.p.Buffer(4))
 	pl.slave = pl.outer.Call("open terminal peer", unix.SYS_IOCTL, master.Arg(), kernel.Int(unix.TIOCGPTPEER), kernel.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).Result()
 	pl.handed = append(pl.handed, master)
 }

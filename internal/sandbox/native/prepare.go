@@ -141,7 +141,7 @@ func idmap(disk, tenant owner) (*os.File, error) {
 	defer hold.Close()
 	keep := []int{int(stop.Fd())}
 	p, b := kernel.NewProgram()
-	b.Call("wait", unix.SYS_READ, kernel.Int(kernel.KeptFD(keep, 0)), p.Bytes(make([]byte, 1)), kernel.Int(1))
+	b.Call("wait", unix.SYS_READ, kernel.Int(kernel.KeptFD(keep, 0)), p.Buffer(1), kernel.Int(1))
 	b.Call("end", unix.SYS_EXIT_GROUP, kernel.Int(0))
 	child, err := p.Start(unix.CLONE_NEWUSER, keep)
 	if err != nil {

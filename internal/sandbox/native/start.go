@@ -119,15 +119,7 @@ func (r *run) start(d Driver) error {
 			return err
 		}
 	}
-	addr, n, err := kernel.ArgumentMemory()
-	if err != nil {
-		return err
-	}
-	prog, err := r.plan.build(addr, n)
-	if err != nil {
-		return err
-	}
-	return r.launch(prog)
+	return r.launch(r.plan.build())
 }
 
 // launch forks, maps the child's ids, and waits until the command runs.
