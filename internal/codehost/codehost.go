@@ -218,11 +218,12 @@ type Pull struct {
 	// merged.
 	HeadCommit gitcmd.Hash `json:"head_commit"`
 	BaseCommit gitcmd.Hash `json:"base_commit"`
-	// Landed is the commit that brought it into the base.
-	Landed  gitcmd.Hash `json:"landed,omitempty"`
-	Labels  []Label     `json:"labels,omitempty"`
-	Reviews []Review    `json:"reviews"`
-	Closes  int         `json:"closes,omitempty"`
+	// Landed is the commit that brought it into the base, MergedBy who did it.
+	Landed   gitcmd.Hash `json:"landed,omitempty"`
+	MergedBy Account     `json:"merged_by"`
+	Labels   []Label     `json:"labels,omitempty"`
+	Reviews  []Review    `json:"reviews"`
+	Closes   int         `json:"closes,omitempty"`
 }
 
 // Verdict is what a reviewer said last.

@@ -88,6 +88,7 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			b := &bench{T: t, Harness: make(t), ctx: t.Context()}
 			b.clone()
 			test.run(b)

@@ -52,7 +52,7 @@ func testMerge(b *bench) {
 	got, err := b.Host.Merge(b.ctx, req)
 	b.want(codehost.Done, got.Result, err)
 	b.wantLanded(got, req)
-	if p, err = b.Host.Pull(b.ctx, p.Number); err != nil || p.State != codehost.Merged || p.Landed != got.Landed || p.HeadCommit != head {
+	if p, err = b.Host.Pull(b.ctx, p.Number); err != nil || p.State != codehost.Merged || p.Landed != got.Landed || p.HeadCommit != head || p.MergedBy.Name != b.Account {
 		b.Fatalf("the pull request is %+v, %v", p, err)
 	}
 	if issue, err := b.Host.Issue(b.ctx, n); err != nil || issue.State != codehost.Closed {

@@ -153,6 +153,7 @@ func (h *Host) pull(ctx context.Context, s storedPull) (codehost.Pull, error) {
 	}
 	if s.State == codehost.Merged {
 		pull.HeadCommit, pull.Landed = gitcmd.Hash(s.MergedHead), gitcmd.Hash(s.Landed)
+		pull.MergedBy = p.account(s.MergedBy)
 	} else if pull.HeadCommit, err = h.branch(ctx, s.head); err != nil {
 		return codehost.Pull{}, err
 	}
