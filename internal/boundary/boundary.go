@@ -83,6 +83,11 @@ type Mount struct {
 	Source string `json:"source,omitempty"`
 	// Writable makes a Bind writable. A Bind is read-only otherwise.
 	Writable bool `json:"writable,omitempty"`
+	// Owned shows what the owner of a Bind's source owns as the run's own, as
+	// is always so for a writable one: for read-only binds of what belongs to
+	// the run's work, never of the host's system. Without it root's driver
+	// shows files as somebody else's, readable only if everybody may.
+	Owned bool `json:"owned,omitempty"`
 	// NoExec forbids executing files of it.
 	NoExec bool `json:"no_exec,omitempty"`
 	// Size of a Tmpfs in bytes; 0 means the driver's default (64 MiB).

@@ -109,8 +109,8 @@ func checkMounts(b Boundary) error {
 			if m.Source != "" {
 				return invalid(field+".source", "a %s has no source", m.Kind)
 			}
-			if m.Writable {
-				return invalid(field+".writable", "belongs to a bind")
+			if m.Writable || m.Owned {
+				return invalid(field, "writable and owned belong to a bind")
 			}
 			if m.Size < 0 || m.Mode > 0o7777 {
 				return invalid(field, "size or mode out of range")

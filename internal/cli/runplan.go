@@ -159,7 +159,7 @@ func (o *runOptions) addReadOnly(p *runPlan) error {
 		if err != nil {
 			return usagef("confine run", "--ro %q: %v", path, err)
 		}
-		p.boundary.View.Mounts = append(p.boundary.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: source, Target: abs})
+		p.boundary.View.Mounts = append(p.boundary.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: source, Target: abs, Owned: true})
 		p.lent = append(p.lent, lentReport{Path: abs, Why: "--ro"})
 	}
 	return nil

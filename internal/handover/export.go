@@ -194,8 +194,8 @@ func (o ExportOptions) spec() (sandbox.Spec, error) {
 		return sandbox.Spec{}, err
 	}
 	b.View.Mounts = append(slices.Clone(b.View.Mounts),
-		boundary.Mount{Kind: boundary.Bind, Target: workspaceTarget, Source: o.Workspace, NoExec: true},
-		boundary.Mount{Kind: boundary.Bind, Target: lentTarget, Source: o.Lent.Dir(), NoExec: true},
+		boundary.Mount{Kind: boundary.Bind, Target: workspaceTarget, Source: o.Workspace, Owned: true, NoExec: true},
+		boundary.Mount{Kind: boundary.Bind, Target: lentTarget, Source: o.Lent.Dir(), Owned: true, NoExec: true},
 		boundary.Mount{Kind: boundary.Tmpfs, Target: scratchTarget, Size: orDefault(o.Scratch, defaultScratch), Mode: 0o1777, NoExec: true})
 	b.View.Files = append(slices.Clone(b.View.Files),
 		boundary.File{Path: scriptPath, Mode: 0o444, Data: exportScript},

@@ -20,6 +20,7 @@ func Digest(v boundary.View) string {
 	for _, m := range v.Mounts {
 		d.text(string(m.Kind), m.Target, m.Source)
 		d.flag(m.Writable)
+		d.flag(m.Owned)
 		d.flag(m.NoExec)
 		d.number(uint64(m.Size))
 		d.number(uint64(m.Mode))

@@ -107,6 +107,7 @@ func TestDigestTellsEveryDifference(t *testing.T) {
 		"moved bytes":   func(v *boundary.View) { v.Mounts[0].Target, v.Mounts[0].Source = "/a/", "b" },
 		"kind":          func(v *boundary.View) { v.Mounts[0].Kind = boundary.Mask },
 		"writable":      func(v *boundary.View) { v.Mounts[0].Writable = true },
+		"owned":         func(v *boundary.View) { v.Mounts[0].Owned = true },
 		"noexec":        func(v *boundary.View) { v.Mounts[0].NoExec = true },
 		"size":          func(v *boundary.View) { v.Mounts[1].Size = 2 },
 		"mount mode":    func(v *boundary.View) { v.Mounts[1].Mode = 0o700 },

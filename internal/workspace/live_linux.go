@@ -112,7 +112,7 @@ func (l *LiveWorkspace) plan(s *scan) {
 		return slices.ContainsFunc(s.masked, func(t target) bool { return t.rel == rel })
 	}
 	bind := func(rel string, writable bool) {
-		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Bind, Target: path.Join(Inside, rel), Source: path.Join(l.Dir, rel), Writable: writable})
+		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Bind, Target: path.Join(Inside, rel), Source: path.Join(l.Dir, rel), Writable: writable, Owned: true})
 	}
 	bind("", true)
 	l.SafeDirectories = []string{Inside}

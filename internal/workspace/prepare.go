@@ -228,7 +228,7 @@ func addBind(v *boundary.View, target, source string, writable bool) error {
 	if !path.IsAbs(real) {
 		return fmt.Errorf("mount %q: want an absolute path", source)
 	}
-	v.Mounts = append(v.Mounts, boundary.Mount{Kind: boundary.Bind, Target: target, Source: real, Writable: writable})
+	v.Mounts = append(v.Mounts, boundary.Mount{Kind: boundary.Bind, Target: target, Source: real, Writable: writable, Owned: true})
 	return nil
 }
 

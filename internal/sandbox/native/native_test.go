@@ -254,3 +254,26 @@ func TestMasksAndWritableBind(t *testing.T) {
 		t.Errorf("masked file on the host is %q", b)
 	}
 }
+
+// TestOwnedReadOnlyBind: what belongs to the run's work is readable though only
+// its owner may, and still read-only.
+func TestOwnedReadOnlyBind(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := base()
+	m := boundary.Mount{Kind: boundary.Bind, Source: dir, Target: "/work"}
+	b.View.Mounts = append(b.View.Mounts, m)
+	last := len(b.View.Mounts) - 1
+	if out, _ := runIn(t, b, "cat", "/work/f"); os.Geteuid() == 0 && !strings.Contains(out, "Permission denied") {
+		t.Errorf("not owned: %q", out)
+	}
+	b.View.Mounts[last].Owned = true
+	if out, _ := runIn(t, b, "sh", "-c", "cat /work/f; echo x > /work/f || echo refused"); !strings.Contains(out, "mine") || !strings.Contains(out, "refused") {
+		t.Errorf("owned: %q", out)
+	}
+}

@@ -88,7 +88,7 @@ func (r *run) openPrivileged() error {
 			continue
 		}
 		attr := unix.MountAttr{Attr_set: bindAttr(m.Mount)}
-		if m.Writable {
+		if m.Writable || m.Owned {
 			ns, ok := maps[m.owner]
 			if !ok {
 				var err error
@@ -101,7 +101,7 @@ func (r *run) openPrivileged() error {
 			attr.Userns_fd = uint64(ns.Fd())
 		}
 		fd, err := cloneTree(m.Source, &attr)
-		if errors.Is(err, unix.EINVAL) && m.Writable {
+		if errors.Is(err, unix.EINVAL) && (m.Writable || m.Owned) {
 			return &kernel.MissingError{Layer: boundary.LayerIDMap, What: fmt.Sprintf("the file system of %q has no idmapped mounts", m.Source), Fix: "use a directory on ext4, xfs, btrfs or tmpfs, or run confine as an ordinary user"}
 		}
 		if err != nil {
