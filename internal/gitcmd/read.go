@@ -214,61 +214,6 @@ func (r *Repo) FileAt(ctx context.Context, tree Hash, p string, maxBytes int64) 
 	return nil, &NotFoundError{Kind: "path", Name: p}
 }
 
-// Change is one path that differs between two trees.
-type Change struct {
-	// Status is A, D, M or T (type changed). Renames are a D and an A.
-	Status           byte
-	OldMode, NewMode Mode
-	// OldHash and NewHash are "" where there is no entry.
-	OldHash, NewHash Hash
-	// Path is untrusted bytes.
-	Path string
-}
-
-// DiffTree lists what differs between two trees or commits, file by file.
-func (r *Repo) DiffTree(ctx context.Context, from, to Hash) ([]Change, error) {
-	if err := r.checkHash(from, to); err != nil {
-		return nil, err
-	}
-	out, _, err := r.output(ctx, command{op: "diff-tree", args: []string{
-		"-r", "-z", "--raw", "--no-renames", "--full-index", "--no-ext-diff", "--no-textconv",
-		"--ignore-submodules=none", "--end-of-options", string(from), string(to)}})
-	if err != nil {
-		return nil, err
-	}
-	return r.parseChanges(out)
-}
-
-// parseChanges reads ":MODE MODE HASH HASH STATUS NUL PATH NUL" records.
-func (r *Repo) parseChanges(out []byte) ([]Change, error) {
-	optional := func(text string) (Hash, error) {
-		if text == r.nullHash() {
-			return "", nil
-		}
-		h := Hash(text)
-		return h, r.checkHash(h)
-	}
-	var changes []Change
-	for len(out) > 0 {
-		meta, rest, ok1 := bytes.Cut(out, []byte{0})
-		name, rest, ok2 := bytes.Cut(rest, []byte{0})
-		fields := strings.Split(string(meta), " ")
-		if !ok1 || !ok2 || len(fields) != 5 || len(fields[4]) != 1 || !strings.HasPrefix(fields[0], ":") || !strings.Contains("ADMT", fields[4]) {
-			return nil, fmt.Errorf("compare trees: git wrote %.100q", meta)
-		}
-		out = rest
-		oldMode, err1 := strconv.ParseUint(fields[0][1:], 8, 32)
-		newMode, err2 := strconv.ParseUint(fields[1], 8, 32)
-		oldHash, err3 := optional(fields[2])
-		newHash, err4 := optional(fields[3])
-		if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
-			return nil, fmt.Errorf("compare trees: git wrote %.100q", meta)
-		}
-		changes = append(changes, Change{fields[4][0], Mode(oldMode), Mode(newMode), oldHash, newHash, string(name)})
-	}
-	return changes, nil
-}
-
 // RevListOptions select commits.
 type RevListOptions struct {
 	// Include are the commits to start from, Exclude those whose history is

@@ -181,37 +181,43 @@ func (c *checker) readCommits() ([]gitcmd.Commit, error) {
 // parent; a change that a later commit takes back is in its own commit.
 func (c *checker) collect(commits []gitcmd.Commit) (ok bool, err error) {
 	r := c.report
-	if r.Changes, err = c.repo.DiffTree(c.ctx, r.Base, r.Head); err != nil {
-		return false, err
-	}
-	paths := map[string]bool{}
+	var pairs []gitcmd.TreePair
 	for _, commit := range commits {
 		parents := commit.Parents
 		if len(parents) == 0 {
-			parents = []gitcmd.Hash{c.repo.EmptyTree()}
+			parents = []gitcmd.Hash{""}
 		}
 		for _, p := range parents {
-			changes, err := c.repo.DiffTree(c.ctx, p, commit.Hash)
-			if err != nil {
-				return false, err
-			}
-			c.steps = append(c.steps, step{commit.Hash, commit.Tree, changes})
-			for _, ch := range changes {
-				paths[ch.Path] = true
-			}
-		}
-		if len(paths) > c.rules.MaxFiles {
-			break // refused below
+			pairs = append(pairs, gitcmd.TreePair{From: p, To: commit.Hash})
+			c.steps = append(c.steps, step{commit: commit.Hash, tree: commit.Tree})
 		}
 	}
 	// Last, so that findings name the commit where there is one.
-	c.steps = append(c.steps, step{"", r.Head, r.Changes})
-	if len(paths) > c.rules.MaxFiles || len(r.Changes) > c.rules.MaxFiles {
-		c.refuse(Refusal{Rule: RuleFiles, Field: "hand_over.max_files", Detail: fmt.Sprintf("more than %d changed files", c.rules.MaxFiles)})
+	pairs = append(pairs, gitcmd.TreePair{From: r.Base, To: r.Head})
+	c.steps = append(c.steps, step{tree: r.Head})
+	tooMany := Refusal{Rule: RuleFiles, Field: "hand_over.max_files", Detail: fmt.Sprintf("more than %d changed files, or deeper directories than %d", c.rules.MaxFiles, maxDepth)}
+	lists, err := c.repo.DiffTrees(c.ctx, pairs, gitcmd.DiffOptions{MaxChanges: changesPerFile * c.rules.MaxFiles, MaxDepth: maxDepth})
+	if errors.Is(err, gitcmd.ErrTooLarge) {
+		c.refuse(tooMany)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for i := range c.steps {
+		c.steps[i].changes = lists[i]
+	}
+	r.Changes = lists[len(lists)-1]
+	if len(c.changedPaths()) > c.rules.MaxFiles {
+		c.refuse(tooMany)
 		return false, nil
 	}
 	return true, nil
 }
+
+// changesPerFile is how often one file may change on average, all commits and
+// the whole counted.
+const changesPerFile = 20
 
 // checkChange applies the rules that need no content.
 func (c *checker) checkChange(s step, ch gitcmd.Change) {

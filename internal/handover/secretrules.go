@@ -32,7 +32,7 @@ func mustExpr(s string) func() *regexp.Regexp {
 // secretRules are forms that issuers publish so that scanners know them, and two
 // of assignments. What a form must hold fits the overlap of two windows.
 var secretRules = []secretRule{
-	{name: "AWS access key id", any: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, expr: mustExpr(`(?:^|[^A-Z0-9])((?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7][A-Z0-9]{15})(?:[^A-Z0-9]|$)`), group: 1},
+	{name: "AWS access key id", any: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, expr: mustExpr(`(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7][A-Z0-9]{15}`)},
 	{name: "AWS secret key", any: []string{"aws"}, fold: true, expr: mustExpr(`aws.{0,30}(?:secret|key).{0,20}?[=:>"' ]{1,5}([a-z0-9/+]{40})(?:[^a-z0-9/+=]|$)`), group: 1, entropy: 3.5},
 	{name: "GitHub token", any: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, expr: mustExpr(`\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59})`)},
 	{name: "GitLab token", any: []string{"glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glagent-"}, expr: mustExpr(`\bgl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-[A-Za-z0-9_.-]{20,}`)},
