@@ -162,13 +162,16 @@ func (u *upstream) counts() (conns, n int) {
 	return u.conns, u.got.Len()
 }
 
+// recorded hides the connection's own WriteTo, which would pass Read by.
 type recorded struct {
-	*net.TCPConn
+	net.Conn
 	u *upstream
 }
 
+func (r recorded) SetLinger(sec int) error { return r.Conn.(*net.TCPConn).SetLinger(sec) }
+
 func (r recorded) Read(p []byte) (int, error) {
-	n, err := r.TCPConn.Read(p)
+	n, err := r.Conn.Read(p)
 	r.u.mu.Lock()
 	r.u.got.Write(p[:n])
 	r.u.mu.Unlock()
@@ -192,7 +195,7 @@ func (f *fixture) serve(address string, serve func(net.Conn)) *upstream {
 			u.mu.Unlock()
 			go func() {
 				defer conn.Close()
-				serve(recorded{conn.(*net.TCPConn), u})
+				serve(recorded{conn, u})
 			}()
 		}
 	}()
