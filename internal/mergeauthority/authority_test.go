@@ -5,6 +5,7 @@ package mergeauthority
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -246,6 +247,9 @@ func TestRefusals(t *testing.T) {
 				return p
 			}}
 		}, mend: func(s *scene) { s.options.Host = s.host }, want: `not known to hold: "who may bypass"`},
+		"does not exist": {harm: func(s *scene) {
+			s.options.Host = between{Host: s.host, protection: func(p codehost.Protection) codehost.Protection { p.Exists = false; return p }}
+		}, mend: func(s *scene) { s.options.Host = s.host }, want: "takes direct pushes"},
 		"no base check": {harm: func(s *scene) {
 			s.options.Host = between{Host: s.host, protection: func(p codehost.Protection) codehost.Protection { p.BaseCheck = ""; return p }}
 		}, mend: func(s *scene) { s.options.Host = s.host }, want: "does not check on a merge"},
@@ -375,7 +379,16 @@ func TestNoRecordNoMerge(t *testing.T) {
 // TestLostAnswer: the host merged and its answer did not arrive; meanwhile
 // another merge came in.
 func TestLostAnswer(t *testing.T) {
+	for _, recordLost := range []bool{false, true} {
+		testLostAnswer(t, recordLost)
+	}
+}
+
+func testLostAnswer(t *testing.T, recordLost bool) {
 	s := newScene(t, gatesPassed)
+	record := fmt.Sprintf("%s/pulls/%d.md", s.host.Dir(), s.pull.Number)
+	before, err := os.ReadFile(record)
+	s.ok(err)
 	lost := errors.New("connection reset")
 	s.options.Host = between{Host: s.host, merge: func(ctx context.Context, m codehost.MergeRequest) (codehost.MergeResult, error) {
 		if _, err := s.host.Merge(ctx, m); err != nil {
@@ -388,6 +401,9 @@ func TestLostAnswer(t *testing.T) {
 	}
 	s.options.Host = s.host
 	landed := s.at()
+	if recordLost {
+		s.ok(os.WriteFile(record, before, 0o600))
+	}
 	head := codehosttest.Commit(t, s.repo, "later", landed)
 	s.push("refs/heads/later", head, "")
 	p, _, err := s.host.OpenPull(s.ctx, codehost.NewPull{Key: "later", Head: "refs/heads/later", ExpectedHead: head, Base: s.base, Title: "t"})
@@ -395,6 +411,9 @@ func TestLostAnswer(t *testing.T) {
 	s.want(Merged, s.gated(p.Number, landed, head))
 	if got := s.want(Merged, s.req); got.Landed != landed {
 		t.Fatal(got)
+	}
+	if again, err := s.host.Pull(s.ctx, s.pull.Number); err != nil || again.State != codehost.Merged {
+		t.Fatal(again.State, err)
 	}
 }
 

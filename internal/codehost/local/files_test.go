@@ -207,6 +207,27 @@ func TestIssueOfAPerson(t *testing.T) {
 	}
 }
 
+// TestMarkerOfAnother: a person's file says that it is the engine's comment.
+func TestMarkerOfAnother(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	if _, err := h.AddIssue(ctx, NewIssue{Title: "t", Author: "sam"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(h.path("comments", "issue-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	theirs := "---\nauthor: sam\nmarker: confine/summary\n---\n\nmine"
+	mustWrite(t, h.path("comments", "issue-1", "1.md"), theirs, 0o600)
+	c, result, err := h.UpsertComment(ctx, codehost.CommentEdit{Thread: codehost.Thread{Issue: 1}, Marker: "confine/summary", Body: "ours"})
+	if err != nil || result.Outcome != codehost.Done || c.ID != "2" {
+		t.Fatal(c, result, err)
+	}
+	if data, err := os.ReadFile(h.path("comments", "issue-1", "1.md")); err != nil || string(data) != theirs {
+		t.Fatalf("the comment became %q, %v", data, err)
+	}
+}
+
 // TestMergeRecordLost: the push arrived and the record was not written.
 func TestMergeRecordLost(t *testing.T) {
 	h := newHost(t)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,55 @@ func TestGrantServesOneUpdateOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("the grant a second time", token, good)
+}
+
+// TestHookScript runs the hook as git does, with what a push by confine never
+// sends.
+func TestHookScript(t *testing.T) {
+	const (
+		zero  = "0000000000000000000000000000000000000000"
+		one   = "1111111111111111111111111111111111111111"
+		token = "TOKEN"
+	)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s\n", token, zero, one, base))
+	good := fmt.Sprintf("%s %s %s\n", zero, one, base)
+	free := fmt.Sprintf("%s %s refs/heads/free\n", zero, one)
+	tests := map[string]struct {
+		list, updates string
+		passes        bool
+	}{
+		"the granted update":        {string(base) + "\n", good, true},
+		"a list without line end":   {string(base), good + free, false},
+		"with a second update":      {string(base) + "\n", good + free, false},
+		"after another update":      {string(base) + "\n", free + good, false},
+		"twice":                     {string(base) + "\n", good + good, false},
+		"others":                    {string(base) + "\n", free + strings.ReplaceAll(free, "free", "main2"), true},
+		"two protected":             {"refs/heads/free\n" + string(base) + "\n", good + free, false},
+		"a name that is a pattern":  {"refs/heads/*\n", good + free, true},
+		"a name with a shell in it": {string(base) + "\n", zero + " " + one + " refs/heads/$(touch${IFS}owned)`id`\n", true},
+		"no list":                   {"", free, false},
+	}
+	for name, test := range tests {
+		dir := t.TempDir()
+		if err := os.Mkdir(dir+"/confine", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if test.list != "" {
+			mustWrite(t, dir+"/confine/protected", test.list, 0o600)
+		}
+		mustWrite(t, dir+"/confine/grant", hex.EncodeToString(sum[:])+"\n", 0o600)
+		mustWrite(t, dir+"/hook", string(hook), 0o700)
+		cmd := exec.Command("/bin/sh", dir+"/hook")
+		cmd.Dir, cmd.Env = dir, []string{"GIT_DIR=.", "CONFINE_PUSH_TOKEN=" + token}
+		cmd.Stdin = strings.NewReader(test.updates)
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != test.passes || (err != nil && !strings.HasPrefix(string(out), "confine: ")) {
+			t.Errorf("%s: %v %q", name, err, out)
+		}
+		if _, err := os.Lstat(dir + "/owned"); err == nil {
+			t.Errorf("%s: ran a command", name)
+		}
+	}
 }
 
 func TestConfigText(t *testing.T) {
