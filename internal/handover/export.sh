@@ -142,6 +142,16 @@ list_paths() {
 	} >"$S/paths"
 }
 
+# only_unreadable says whether git left out nothing but files that this user may
+# not read, or names that no tree may have. Anything else, such as no space, is
+# a failure: work would be lost in silence.
+only_unreadable() {
+	head -c 65536 /dev/zero >"$S/room" || return 1
+	rm -f "$S/room"
+	! grep -a -E '^(error|fatal): ' <"$S/add" |
+		grep -a -v -q -E -e 'Permission denied$' -e '^error: (invalid path|unable to index file|unable to add)' -e '^(error|fatal): adding files failed$'
+}
+
 # deliver COMMIT LEFTOVERS: makes the pack of what COMMIT, with the leftovers on
 # top where that is "yes", has more than the base. Prints nothing.
 deliver() {
@@ -149,7 +159,8 @@ deliver() {
 	if [ "$2" = yes ]; then
 		rm -f "$G/index"
 		git read-tree "$head" || return 1
-		if ! (cd "$W" && git add -A --ignore-errors --pathspec-from-file="$S/paths" --pathspec-file-nul); then
+		if ! (cd "$W" && git add -A --ignore-errors --pathspec-from-file="$S/paths" --pathspec-file-nul 2>"$S/add"); then
+			only_unreadable || return 1
 			note incomplete
 		fi
 		tree=$(git write-tree) || return 1
@@ -202,11 +213,11 @@ archive() {
 	tar --exclude=.git -cf - .
 }
 
-make_repo "$L/objects" && git cat-file -e "$B^{commit}" || {
+if ! { make_repo "$L/objects" && git cat-file -e "$B^{commit}"; }; then
 	cat "$REPORT"
 	printf 'payload fault 0\n\n'
 	exit 0
-}
+fi
 list_paths
 if usable_git_dir; then
 	if head=$(resolve_head); then

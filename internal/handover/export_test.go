@@ -248,6 +248,28 @@ func TestTakeKeepsAnArchiveWhereGitFails(t *testing.T) {
 	}
 }
 
+// What git could not add: files that it may not read are reported, every other
+// reason keeps an archive instead of a commit with holes.
+func TestTakeTellsWhyGitLeftFilesOut(t *testing.T) {
+	for said, want := range map[string]Kind{
+		"error: open(\"x\"): Permission denied\nerror: unable to index file 'x'": Bundle,
+		"error: invalid path '.GIT/x'\nerror: unable to add '.GIT/x' to index":   Bundle,
+		"error: file write error: No space left on device":                       Archive,
+		"fatal: out of memory":                   Archive,
+		"error: open(\"x\"): Input/output error": Archive,
+	} {
+		l := newLab(t)
+		l.write(l.workspace, "a.txt", "changed\n")
+		l.driver.path = t.TempDir()
+		l.write(l.driver.path, "said", said+"\n")
+		l.write(l.driver.path, "git", "#!/bin/sh\nhere=${PATH%%:*}\nPATH=${PATH#*:}\n[ \"$1\" = add ] && { git \"$@\"; cat \"$here/said\" >&2; exit 1; }\nexec git \"$@\"\n")
+		l.must(os.Chmod(filepath.Join(l.driver.path, "git"), 0o755))
+		if e := l.mustTake(); e.Kind != want || (want == Bundle) != e.Incomplete {
+			t.Errorf("%s: export = %+v", said, e)
+		}
+	}
+}
+
 func TestTakeStopsAtItsCap(t *testing.T) {
 	l := newLab(t)
 	noise := make([]byte, 300_000)
