@@ -215,6 +215,8 @@ func TestCaptureAutoOnOtherPorts(t *testing.T) {
 		{name: "client first", serve: echo, send: "\x00\x01binary", want: "\x00\x01binary"},
 		{name: "client first, one byte", serve: echo, send: "G", want: "G"},
 		{name: "client first, a line", serve: echo, send: "GET key\r\n", want: "GET key\r\n"},
+		{name: "git", serve: answerFirst(40), send: "003cgit-upload-pack /project.git\x00host=allowed.test\x00\x00..", want: "40 read"},
+		{name: "one small letter", serve: answerFirst(1), send: "x", want: "1 read"},
 		{name: "server first", serve: banner, read: "220 hello\r\n", send: "EHLO x\r\n", want: "EHLO x\r\n"},
 		{name: "server only", serve: func(c net.Conn) { _, _ = io.WriteString(c, "bye") }, want: "bye"},
 		{name: "TLS", serve: echo, send: string(hello(t, "allowed.test")), want: string(hello(t, "allowed.test"))},
@@ -236,6 +238,13 @@ func TestCaptureAutoOnOtherPorts(t *testing.T) {
 				}
 			}
 			send(t, conn, tt.send)
+			if strings.HasSuffix(tt.want, " read") { // the client waits before it ends
+				got := make([]byte, len(tt.want))
+				if _, err := io.ReadFull(conn, got); err != nil || string(got) != tt.want {
+					t.Errorf("got %q, %v", got, err)
+				}
+				return
+			}
 			if tt.fails != "" {
 				if r := f.refusal(); r.Verdict.Reason != tt.fails {
 					t.Errorf("%+v", r)
@@ -253,6 +262,15 @@ func TestCaptureAutoOnOtherPorts(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// answerFirst answers as soon as it has n bytes.
+func answerFirst(n int) func(net.Conn) {
+	return func(c net.Conn) {
+		if _, err := io.ReadFull(c, make([]byte, n)); err == nil {
+			fmt.Fprintf(c, "%d read", n)
+		}
 	}
 }
 

@@ -265,7 +265,8 @@ const (
 
 // looksLikeHTTP says whether what a client sent begins like an HTTP/1 request.
 // It reads to the end of the first line where that could be one, for at most
-// limit, and holds all of it.
+// limit, and holds all of it. Every method that servers know is of capital
+// letters; few other protocols begin with such a word and no line.
 func looksLikeHTTP(client *stream, limit time.Duration) likeness {
 	client.limit(limit)
 	defer client.limit(0)
@@ -287,7 +288,9 @@ func looksLikeHTTP(client *stream, limit time.Duration) likeness {
 			return notHTTP
 		case method && c == ' ' && at > start:
 			method = false
-		case method && (at-start >= maxMethod || !isToken(string(rune(c)))):
+		case method && (at-start >= maxMethod || c < 'A' || c > 'Z'):
+			return notHTTP
+		case c < ' ' && c != '\r':
 			return notHTTP
 		}
 	}
