@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"confine/internal/agent"
+	"confine/internal/audit"
+	"confine/internal/boundary"
+	"confine/internal/codehost"
+	"confine/internal/gitcmd"
+	"confine/internal/handover"
+	"confine/internal/hostview"
+	"confine/internal/plaintext"
+	"confine/internal/store"
+	"confine/internal/workspace"
+)
+
+// run is one run of the engine.
+type run struct {
+	o       Options
+	rec     Record
+	store   *store.Run
+	log     *audit.Log
+	dirs    dirs
+	hostID  uint32
+	scratch *workspace.Scratch
+
+	baseRef   gitcmd.Ref
+	claimed   codehost.Claim
+	issue     agent.Issue
+	mirror    *gitcmd.Repo // our copy of the base branch
+	lent      *gitcmd.Repo // what runs are shown of it
+	layer     *workspace.Layer
+	plan      string
+	workspace string // the agent's, after its stage
+	export    handover.Export
+	rewritten handover.Rewritten
+}
+
+// step is one transition. Its name is on record before it begins.
+type step struct {
+	name string
+	does func(context.Context) error
+	// last is the end for which this is the last step.
+	last Until
+	then State
+}
+
+// Work takes one issue as far as until says. The record is returned in any case;
+// the error is a *RefusedError, *WaitingError, *FailedError or a fault.
+func Work(ctx context.Context, o Options, issue int, until Until) (Record, error) {
+	r, err := open(o, issue, until)
+	if err != nil {
+		return Record{}, err
+	}
+	defer r.close()
+	steps := []step{
+		{name: "read repository", does: r.readRepository},
+		{name: "read issue", does: r.readIssue},
+		{name: "fetch base", does: r.fetchBase},
+		{name: "setup", does: r.setup},
+		{name: "plan", does: r.planStage, last: UntilPlan, then: Planned},
+		{name: "implement", does: r.implementStage},
+		{name: "hand-over", does: r.handOver},
+		{name: "gate", does: r.gateHead, last: UntilCommits, then: Committed},
+		{name: "push", does: r.push},
+		{name: "pull request", does: r.openPull, last: UntilPR, then: Opened},
+		{name: "merge", does: r.merge, last: UntilMerge, then: Merged},
+	}
+	err = r.walk(ctx, steps, until)
+	return r.finish(err)
+}
+
+func (r *run) walk(ctx context.Context, steps []step, until Until) error {
+	for _, s := range steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.rec.Step = s.name
+		if err := r.save(); err != nil {
+			return err
+		}
+		r.event("step", s.name, "")
+		if err := s.does(ctx); err != nil {
+			return err
+		}
+		if s.last == until {
+			r.rec.State = s.then
+			return nil
+		}
+	}
+	return fmt.Errorf("go on until %q: no such end", until)
+}
+
+// open makes the run's directory and clears away what earlier ones left.
+func open(o Options, issue int, until Until) (*run, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if issue <= 0 {
+		return nil, fmt.Errorf("work on issue %d: not an issue's number", issue)
+	}
+	r := &run{o: o}
+	var err error
+	if r.dirs, err = openDirs(o.StateDir, o.Config); err != nil {
+		return nil, err
+	}
+	runs, err := store.OpenRuns(filepath.Join(o.StateDir, "runs"))
+	if err != nil {
+		return nil, err
+	}
+	if err := reconcile(runs, r.dirs.scratch); err != nil {
+		return nil, err
+	}
+	if r.hostID, err = hostID(o.StateDir, o.Config.Tenant); err != nil {
+		return nil, err
+	}
+	id := o.Now().UTC().Format("20060102-150405.000") + "-" + strconv.Itoa(issue)
+	if r.store, err = runs.Create(id); err != nil {
+		return nil, err
+	}
+	r.rec = Record{
+		Version: 1, Run: id, Tenant: string(o.Config.Tenant), Issue: issue, Until: until, State: Running,
+		Started: o.Now(), ConfigDigest: o.Config.Digest, Stages: []StageRecord{},
+	}
+	if r.log, err = audit.Open(filepath.Join(r.store.Dir, "events.jsonl")); err != nil {
+		r.store.Close()
+		return nil, err
+	}
+	if r.scratch, err = workspace.NewScratch(r.dirs.scratch); err != nil {
+		r.log.Close()
+		r.store.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *run) close() {
+	_ = r.scratch.Remove()
+	_ = r.log.Close()
+	_ = r.store.Close()
+}
+
+func (r *run) save() error { return r.store.Save(r.rec) }
+
+// event tells the log and the watcher. The text must be clean.
+func (r *run) event(kind, stage, text string) {
+	_ = r.log.Append(audit.Event{Time: r.o.Now(), Kind: kind, Stage: stage, Text: text})
+	if r.o.Progress != nil {
+		r.o.Progress(Event{Stage: stage, Text: text})
+	}
+}
+
+// finish gives the run its end, keeps the work, and writes the last record.
+func (r *run) finish(err error) (Record, error) {
+	// The end must be written although the caller gave up.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err != nil {
+		r.rec.State = stateOf(err)
+		r.rec.Reason = plaintext.Block(err.Error(), 4000)
+		if errors.Is(err, context.Canceled) {
+			r.rec.Reason = "interrupted by a person"
+		}
+	}
+	if keepErr := r.keepWork(); keepErr != nil {
+		err = errors.Join(err, keepErr)
+	}
+	if r.claimed.Key != "" && r.rec.State != Merged && r.rec.State != Opened {
+		if _, releaseErr := r.o.Host.Release(ctx, r.claimed); releaseErr != nil {
+			err = errors.Join(err, fmt.Errorf("release issue: %w", releaseErr))
+		}
+	}
+	r.comment(ctx)
+	r.rec.Ended = r.o.Now()
+	r.event("end", string(r.rec.State), plaintext.Line(r.rec.Reason, 400))
+	r.rec.AuditHead = r.log.Head()
+	if saveErr := r.save(); saveErr != nil {
+		err = errors.Join(err, saveErr)
+	}
+	return r.rec, err
+}
+
+// keepWork writes what came out of the workspace to a rescue file, unless it
+// went on to the code host.
+func (r *run) keepWork() error {
+	if r.rec.State == Merged || r.rec.State == Opened || r.export.Path == "" {
+		return nil
+	}
+	dir := filepath.Join(r.o.StateDir, "rescue")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("keep the agent's work: %w", err)
+	}
+	path, err := handover.Rescue(handover.RescueOptions{Dir: dir, Run: r.rec.Run, Export: r.export})
+	if err != nil {
+		return fmt.Errorf("keep the agent's work: %w", err)
+	}
+	r.rec.Rescue = path
+	r.event("rescue", "", "the agent's work is kept in "+path)
+	return nil
+}
+
+func (r *run) readRepository(ctx context.Context) error {
+	repo, err := r.o.Host.Repository(ctx)
+	if err != nil {
+		return fmt.Errorf("read repository: %w", err)
+	}
+	if r.baseRef = r.o.Config.Base; r.baseRef == "" {
+		r.baseRef = repo.DefaultBranch
+	}
+	if r.rec.Until != UntilMerge {
+		return nil
+	}
+	p, err := r.o.Host.Protection(ctx, r.baseRef)
+	if err != nil {
+		return fmt.Errorf("read protection of %s: %w", r.baseRef, err)
+	}
+	// Said now, and not after an hour of work; the merge reads it again.
+	if !p.Exists || len(p.Unknown) > 0 {
+		return refused("protection", "merge", "protect the branch on the code host, or use --until pr",
+			"%s is not protected from direct pushes, so nothing may be merged into it by itself", r.baseRef)
+	}
+	return nil
+}
+
+// readIssue takes the texts that people with write access vouch for, as of now.
+func (r *run) readIssue(ctx context.Context) error {
+	issue, err := r.o.Host.Issue(ctx, r.rec.Issue)
+	if err != nil {
+		return fmt.Errorf("read issue: %w", err)
+	}
+	r.rec.Title = plaintext.Line(issue.Title, 200)
+	if issue.State != codehost.Open {
+		return refused("issue_state", "repo.trigger", "open it again, or name another", "issue %d is %s", issue.Number, plaintext.Line(string(issue.State), 20))
+	}
+	label, labelled := r.triggerLabel(issue)
+	if r.o.Config.Trigger.Label != "" && !labelled {
+		return refused("trigger", "repo.trigger.label", "somebody with write access puts the label on the issue",
+			"issue %d has no label %q from somebody with write access", issue.Number, r.o.Config.Trigger.Label)
+	}
+	vouched := func(t codehost.Text) bool {
+		return t.Author.Permission.AtLeast(codehost.PermissionWrite) || labelled && t.VouchedAt(label.At)
+	}
+	r.issue = agent.Issue{Number: issue.Number, Title: issue.Title, Comments: []agent.Comment{}}
+	if vouched(issue.Text) {
+		r.issue.Body = issue.Body
+	} else {
+		return refused("vouched_text", "repo.trigger", "somebody with write access labels the issue after reading it, or writes it anew",
+			"issue %d was written by somebody without write access, and nobody with it has vouched for its text", issue.Number)
+	}
+	for _, c := range issue.Comments {
+		if vouched(c.Text) {
+			r.issue.Comments = append(r.issue.Comments, agent.Comment{Author: c.Author.Name, Body: c.Body})
+		} else {
+			r.issue.LeftOut++
+		}
+	}
+	r.rec.LeftOut = r.issue.LeftOut
+	claim := codehost.Claim{Issue: issue.Number, Key: r.rec.Run, Revision: issue.Revision}
+	got, err := r.o.Host.Claim(ctx, claim)
+	if err != nil {
+		return fmt.Errorf("claim issue: %w", err)
+	}
+	if !got.OK() {
+		return refused("claim", "", "wait for that run, or release the issue", "issue %d is taken by run %s", issue.Number, plaintext.Line(got.Holder, 100))
+	}
+	r.claimed = claim
+	return nil
+}
+
+// triggerLabel finds the trigger's label if somebody with write access set it.
+func (r *run) triggerLabel(i codehost.Issue) (codehost.Label, bool) {
+	for _, l := range i.Labels {
+		if l.Name == r.o.Config.Trigger.Label && l.Name != "" && l.By.Permission.AtLeast(codehost.PermissionWrite) {
+			return l, true
+		}
+	}
+	return codehost.Label{}, false
+}
+
+// fetchBase brings the base branch into our mirror and makes the repository that
+// runs are shown.
+func (r *run) fetchBase(ctx context.Context) error {
+	dir := filepath.Join(r.dirs.repository, "mirror.git")
+	var err error
+	if _, statErr := os.Stat(dir); errors.Is(statErr, os.ErrNotExist) {
+		r.mirror, err = gitcmd.Init(ctx, dir, gitcmd.InitOptions{Head: r.baseRef})
+	} else {
+		r.mirror, err = gitcmd.Open(ctx, dir)
+	}
+	if err != nil {
+		return fmt.Errorf("open mirror: %w", err)
+	}
+	if r.rec.Base, err = r.fetch(ctx, r.mirror); err != nil {
+		return err
+	}
+	if r.lent, err = workspace.Lend(ctx, workspace.LendOptions{Source: r.mirror, Base: r.rec.Base, Branch: r.baseRef, Dir: r.dirs.lent}); err != nil {
+		return fmt.Errorf("lend the base: %w", err)
+	}
+	b, err := r.base(boundary.NetworkOff)
+	if err != nil {
+		return err
+	}
+	r.rec.ViewDigest = hostview.Digest(b.View)
+	return nil
+}
+
+// fetch brings the base branch of the code host into repo.
+func (r *run) fetch(ctx context.Context, repo *gitcmd.Repo) (gitcmd.Hash, error) {
+	remote, err := r.o.Host.Remote(ctx, codehost.Read)
+	if err != nil {
+		return "", fmt.Errorf("fetch base: %w", err)
+	}
+	if err := repo.Fetch(ctx, remote, gitcmd.FetchRef{From: r.baseRef, To: r.baseRef}); err != nil {
+		return "", fmt.Errorf("fetch base: %w", err)
+	}
+	h, err := repo.RevParse(ctx, r.baseRef)
+	if err != nil {
+		return "", fmt.Errorf("fetch base: %w", err)
+	}
+	return h, nil
+}
