@@ -31,6 +31,7 @@ func commands() []func(*frame) *cobra.Command {
 	return []func(*frame) *cobra.Command{
 		newRunCommand,
 		newVerifyCommand,
+		newDoctorCommand,
 		newProbeCommand,
 		newConfigCommand,
 		newDocsCommand,
