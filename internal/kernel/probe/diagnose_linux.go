@@ -55,7 +55,7 @@ const oldestMajor, oldestMinor = 5, 13
 const (
 	dockerFix = "in Docker: --security-opt seccomp=unconfined, or the default profile plus clone unshare mount umount2 pivot_root open_tree " +
 		"move_mount fsopen fsconfig fsmount mount_setattr setns sethostname (confine loads a stricter filter for what it runs)"
-	procFix     = "in Docker: --security-opt systempaths=unconfined; or name proc in allow_missing"
+	procFix     = "in Docker: --security-opt systempaths=unconfined; elsewhere take away the mounts that cover parts of /proc; or name proc in allow_missing"
 	apparmorFix = "install confine in /usr/local/bin or /usr/bin and its profile: cp packaging/apparmor/confine /etc/apparmor.d/confine && apparmor_parser -r /etc/apparmor.d/confine"
 )
 
@@ -72,6 +72,9 @@ func inspect(h host) Report {
 			i.Detail, i.Fix = "not tried: it needs user namespaces", "mend user namespaces first"
 		} else if tryErr := h.try(a); tryErr != nil {
 			i.Detail, i.Fix = tryErr.Error(), fix(tryErr)
+			if a == freshProc {
+				i.Detail += coveredProc(h)
+			}
 		} else {
 			i.Present = true
 			i.Detail = "tried in a namespace of its own"
@@ -97,6 +100,29 @@ func inspect(h host) Report {
 	})
 	add(idmapItem(h, err))
 	return r
+}
+
+// coveredProc names the mounts below /proc: to a user namespace that sees only a
+// partly covered one the kernel refuses a fresh one (mount_too_revealing).
+func coveredProc(h host) string {
+	mounts, err := h.read("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	var covered []string
+	for _, line := range strings.Split(mounts, "\n") {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], "/proc/") {
+			covered = append(covered, f[4])
+		}
+	}
+	const most = 6
+	if len(covered) > most {
+		covered = append(covered[:most], fmt.Sprintf("and %d more", len(covered)-most))
+	}
+	if len(covered) == 0 {
+		return ""
+	}
+	return "; covered: " + strings.Join(covered, " ")
 }
 
 func kernelItem(h host) Item {

@@ -1,7 +1,9 @@
 package probe
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"confine/internal/boundary"
 	"confine/internal/kernel"
+	"confine/internal/kernel/seccomp"
 )
 
 // fake is a host that has everything but what is taken away.
@@ -42,6 +45,69 @@ func (f *fake) read(path string) (string, error) {
 		return s, nil
 	}
 	return "", fs.ErrNotExist
+}
+
+// TestMain lets a test run this program again under a filter.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "report" {
+		if json.NewEncoder(os.Stdout).Encode(Host()) != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestUnderContainerFilter asks a real report of a process that a real filter
+// keeps from namespaces and mounts, as a container's does.
+func TestUnderContainerFilter(t *testing.T) {
+	filter, err := seccomp.Compile(seccomp.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(filtered bool) Report {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		keep := []int{int(w.Fd())}
+		p, b := kernel.NewProgram()
+		b.Call("standard output", unix.SYS_DUP3, kernel.Int(kernel.KeptFD(keep, 0)), kernel.Int(1), kernel.Int(0))
+		if filtered {
+			installFilter(p, b, filter)
+		}
+		b.UnblockSignals()
+		b.Exec("execute", p.Str(program), p.Vector([]string{program, "report"}), p.Vector(nil))
+		k, err := p.Start(0, keep)
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r)
+		if err := (&child{Child: k}).wait(); err != nil {
+			t.Fatal(err)
+		}
+		var report Report
+		if err := json.Unmarshal(text, &report); err != nil {
+			t.Fatalf("%v in %q", err, text)
+		}
+		return report
+	}
+	if i := item(t, ask(false), "user namespaces"); !i.Present {
+		t.Errorf("without the filter: %+v", i)
+	}
+	r := ask(true)
+	if i := item(t, r, "user namespaces"); i.Present || !strings.Contains(i.Detail, "seccomp filter around this process") || i.Fix != dockerFix {
+		t.Errorf("under the filter: %+v", i)
+	}
+	if i := item(t, r, "Landlock"); !i.Present {
+		t.Errorf("what the filter allows: %+v", i)
+	}
 }
 
 func step(name string, errno unix.Errno) error { return &kernel.StepError{Step: name, Err: errno} }
@@ -106,7 +172,9 @@ func TestEachLackIsNamedWithItsFix(t *testing.T) {
 		{"clone filtered", []func(*fake){user, fails(userNamespace, step(clone, unix.EPERM)), func(f *fake) { f.files["/proc/self/status"] = "Name:\tx\nSeccomp:\t2\n" }},
 			"user namespaces", boundary.LayerUserNS, "may forbid clone", "seccomp=unconfined"},
 		{"built without", []func(*fake){user, fails(userNamespace, step(clone, unix.EINVAL))}, "user namespaces", boundary.LayerUserNS, "built without", "CONFIG_USER_NS"},
-		{"masked proc", []func(*fake){fails(freshProc, step("mount /proc", unix.EPERM))}, "fresh /proc", boundary.LayerProc, "mount /proc", "systempaths=unconfined"},
+		{"masked proc", []func(*fake){fails(freshProc, step("mount /proc", unix.EPERM)), func(f *fake) {
+			f.files["/proc/self/mountinfo"] = "1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /proc rw - proc p rw\n3 2 0:3 / /proc/keys rw - tmpfs t rw"
+		}}, "fresh /proc", boundary.LayerProc, "operation not permitted; covered: /proc/keys", "systempaths=unconfined"},
 		{"mount calls filtered", []func(*fake){fails(mountCalls, step("fsopen", unix.EPERM))}, "mounts by descriptor", "", "fsopen", "seccomp=unconfined"},
 		{"mount calls unknown", []func(*fake){fails(mountCalls, step("mount_setattr", unix.ENOSYS))}, "mounts by descriptor", "", "mount_setattr", "5.13"},
 		{"namespace limit", []func(*fake){fails(namespaces, step(clone, unix.ENOSPC))}, "namespaces", "", "clone", "max_*_namespaces"},
