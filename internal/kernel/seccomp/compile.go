@@ -16,6 +16,11 @@ const (
 	offsetArgsLow = 16
 )
 
+// noCall is the number with which a debugger lets its child skip a call. It has
+// the bits of every foreign ABI and is none: it is absent like any other number
+// without a call.
+const noCall = 0xffffffff
+
 // Compile turns a policy into the filter of this program's architecture.
 func Compile(p Policy) ([]unix.SockFilter, error) { return compile(p, native) }
 
@@ -51,7 +56,7 @@ func compile(p Policy, a arch) ([]unix.SockFilter, error) {
 		ret(Kill),
 		load(offsetNumber))
 	if a.foreign != 0 {
-		code = append(code, jump(unix.BPF_JSET, a.foreign, 0, 1), ret(Kill))
+		code = append(code, jump(unix.BPF_JSET, a.foreign, 0, 2), jump(unix.BPF_JEQ, noCall, 1, 0), ret(Kill))
 	}
 	names := make([]string, 0, len(p.Rules))
 	for name := range p.Rules {

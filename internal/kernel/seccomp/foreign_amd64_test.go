@@ -1,3 +1,5 @@
+//go:build linux
+
 package seccomp
 
 var foreignABIs = []string{"x32", "i386"}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package seccomp
 
 // A 64-bit ARM process can't make 32-bit calls: there is no such instruction,

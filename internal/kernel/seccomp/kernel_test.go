@@ -107,6 +107,10 @@ func table(dir string) []attempt {
 	add("ioctl: TIOCLINUX", unix.SYS_IOCTL, markRefuse, int(unix.EBADF), any64, unix.TIOCLINUX)
 	add("ioctl: TIOCSETD", unix.SYS_IOCTL, markRefuse, int(unix.EBADF), any64, unix.TIOCSETD)
 	add("ioctl: neighbour", unix.SYS_IOCTL, 0, int(unix.EBADF), any64, unix.TIOCGWINSZ)
+	add("setsockopt: upper layer protocol", unix.SYS_SETSOCKOPT, markRefuse, int(unix.EBADF), any64, unix.IPPROTO_TCP, 1<<32|unix.TCP_ULP)
+	add("setsockopt: neighbour", unix.SYS_SETSOCKOPT, 0, int(unix.EBADF), any64, unix.IPPROTO_TCP, unix.TCP_NODELAY)
+	add("setsockopt: same number, other level", unix.SYS_SETSOCKOPT, 0, int(unix.EBADF), any64, unix.SOL_SOCKET, unix.TCP_ULP)
+	add("no call", any64, markAbsent, int(unix.ENOSYS))
 	add("personality: readable is executable", unix.SYS_PERSONALITY, markRefuse, 0, 0x0400000)
 	add("personality: neighbour", unix.SYS_PERSONALITY, 0, 0, 0xffffffff)
 	for _, name := range []string{"getpid", "getuid", "sched_yield"} {
