@@ -122,7 +122,7 @@ func TestDiffTreesEndsAtItsCaps(t *testing.T) {
 		tree Hash
 		o    DiffOptions
 	}{
-		"changes": {grow(file, 10, 6), DiffOptions{MaxChanges: 999}},
+		"changes": {grow(file, 10, 4), DiffOptions{MaxChanges: 999}},
 		"depth":   {grow(file, 1, 30), DiffOptions{MaxDepth: 30}},
 	} {
 		if _, err := r.DiffTrees(ctx, []TreePair{{"", c.tree}}, c.o); !errors.Is(err, ErrTooLarge) {

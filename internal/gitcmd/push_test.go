@@ -4,13 +4,16 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestPushHoldsTheLease(t *testing.T) {
@@ -251,4 +254,74 @@ func FuzzParseCommit(f *testing.F) {
 			t.Errorf("the message is not the end of the commit")
 		}
 	})
+}
+
+// A hook of a remote on this machine that leaves a process behind.
+func TestWhatGitLeavesRunningIsKilled(t *testing.T) {
+	ctx := t.Context()
+	r, remote := newRepo(t, InitOptions{}), newRepo(t, InitOptions{})
+	one := addCommit(t, r, map[string]string{"a": "1"})
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	life, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer life.Close()
+	if err := os.MkdirAll(filepath.Join(remote.Dir(), "hooks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	hook := "#!/bin/sh\ntrap '' HUP TERM\nsleep 60 </dev/null 2>/dev/null >" + fifo + " &\n"
+	if err := os.WriteFile(filepath.Join(remote.Dir(), "hooks", "pre-receive"), []byte(hook), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := r.Push(ctx, Push{To: Remote{Path: remote.Dir()}, Ref: "refs/heads/main", New: one}); err != nil || res.Outcome != PushDone {
+		t.Fatalf("push = %+v, %v", res, err)
+	}
+	// The end of the pipe comes when the last process that holds it is gone.
+	if err := life.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := life.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the process still runs: %d, %v", n, err)
+	}
+}
+
+func TestProxyIsAskedWithItsPassword(t *testing.T) {
+	const password = "PROXYCANARY"
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Proxy-Authorization") == "" {
+			w.Header().Set("Proxy-Authenticate", "Basic realm=x")
+			w.WriteHeader(http.StatusProxyAuthRequired)
+			return
+		}
+		asked <- req.Header.Get("Proxy-Authorization") + " " + req.URL.String()
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer proxy.Close()
+	var calls []Call
+	ctx := Observe(t.Context(), func(c Call) { calls = append(calls, c) })
+	r := newRepo(t, InitOptions{})
+	remote := Remote{URL: "http://127.0.0.1:9/x.git", Proxy: strings.Replace(proxy.URL, "://", "://u:"+password+"@", 1)}
+	_, err := r.LsRemote(ctx, remote)
+	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %q %#v", err, err, calls, remote), password) {
+		t.Errorf("the password is shown, or the call succeeded: %v", err)
+	}
+	want := "Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+password)) + " http://127.0.0.1:9/x.git/"
+	select {
+	case got := <-asked:
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("the proxy got %q, want %q", got, want)
+		}
+	default:
+		t.Errorf("the proxy was not asked with a password: %v", err)
+	}
+	for _, bad := range []string{"socks5://127.0.0.1:1", "127.0.0.1:1", "http://", "http://h/path"} {
+		if _, err := (Remote{URL: "https://example.com/x", Proxy: bad}).prepare(); err == nil {
+			t.Errorf("the proxy %q was accepted", bad)
+		}
+	}
 }

@@ -35,8 +35,9 @@ type Remote struct {
 	// loopback only.
 	URL        string
 	Credential Credential
-	// CAFile holds further certificate authorities, Proxy is an HTTP proxy
-	// (http://host:port) for URL.
+	// CAFile holds the certificate authorities to be trusted for URL, in place
+	// of the system's: a file with both where both are needed. Proxy is an HTTP
+	// proxy for URL, http://host:port.
 	CAFile string
 	Proxy  string
 }
@@ -48,6 +49,9 @@ func (r Remote) String() string {
 	}
 	return r.URL
 }
+
+// GoString names the remote without secrets: a proxy's address may hold one.
+func (r Remote) GoString() string { return "remote " + r.String() }
 
 // remoteCall is what a Remote adds to a command.
 type remoteCall struct {

@@ -406,6 +406,17 @@ func TestCheckFindsCaseCollisions(t *testing.T) {
 	})
 }
 
+func TestFoldMeets(t *testing.T) {
+	for _, pair := range [][2]string{{"README", "readme"}, {"caf\u00e9", "CAFE\u0301"}, {"\u212aernel", "kernel"}, {"stra\u00dfe", "STRASSE"}, {"Jenkins\ufb01le", "jenkinsfile"}, {"\u13a4", "\uab74"}, {".g\u200cit", ".git"}, {"\u017fub", "SUB"}} {
+		if Fold(pair[0]) != Fold(pair[1]) {
+			t.Errorf("%q and %q do not meet: %q, %q", pair[0], pair[1], Fold(pair[0]), Fold(pair[1]))
+		}
+	}
+	if Fold("a") == Fold("b") || Fold("i") == Fold("\u0131") {
+		t.Error("different names meet")
+	}
+}
+
 func TestOddNames(t *testing.T) {
 	for _, good := range []string{"a", "a/b.c", "é/ü.md", "日本語.txt", ".gitignore", "git~10", "x.git", ".github/x", "a b"} {
 		if why := oddName(good); why != "" {
@@ -465,6 +476,8 @@ func FuzzGlob(f *testing.F) {
 func FuzzFold(f *testing.F) {
 	f.Add("Straße/.GİT")
 	f.Add("e\u0301\u200d")
+	f.Add("\xf7\u017d")
+	f.Add("\u13a4 \ufb05 \u212a \u1e9e")
 	f.Fuzz(func(t *testing.T, s string) {
 		once := Fold(s)
 		if again := Fold(once); again != once {

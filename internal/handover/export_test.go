@@ -170,7 +170,10 @@ func TestTamperedMetadata(t *testing.T) {
 			l.must(os.Mkdir(filepath.Join(l.workspace, ".git/objects"), 0o755))
 		}, "history", "", 1},
 		{"head is prose", func(l *lab) { l.write(l.workspace, ".git/HEAD", "$(touch "+l.owned+")\n") }, "head", "", 1},
-		{"head leads out", func(l *lab) { l.write(l.workspace, ".git/HEAD", "ref: refs/heads/../../../x\n") }, "head", "", 1},
+		{"head leads out", func(l *lab) {
+			l.write(l.workspace, "ignored/x", l.git(l.workspace, "rev-parse", "HEAD")+"\n")
+			l.write(l.workspace, ".git/HEAD", "ref: refs/heads/../../../ignored/x\n")
+		}, "head", "", 1},
 		{"head is an option", func(l *lab) { l.write(l.workspace, ".git/HEAD", "--upload-pack=touch\n") }, "head", "", 1},
 		{"head is binary", func(l *lab) { l.write(l.workspace, ".git/HEAD", strings.Repeat("\x00\xff\n", 100_000)) }, "head", "", 1},
 		{"packed ref", func(l *lab) { l.git(l.workspace, "pack-refs", "--all") }, "", "", 2},

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
-	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -89,16 +89,33 @@ func matchParts(pattern, have []string) bool {
 }
 
 // Fold gives two paths that some file system takes for one the same form:
-// normal form C, full case folding, without the characters that HFS+ ignores.
+// without the characters that HFS+ ignores, case folded, in normal form C.
+// (golang.org/x/text/cases folds Cherokee letters to each other in turn, so that
+// the two cases never meet; a fuzz test found it.)
 func Fold(p string) string {
-	p = strings.Map(func(c rune) rune {
-		if ignoredByHFS(c) {
-			return -1
-		}
-		return c
-	}, p)
-	return norm.NFC.String(cases.Fold().String(norm.NFD.String(p)))
+	// Normalising stops at bytes that are no UTF-8.
+	p = strings.ToValidUTF8(p, "\ufffd")
+	return norm.NFC.String(ligatures.Replace(strings.Map(foldRune, norm.NFD.String(p))))
 }
+
+// foldRune picks one letter of all that differ by case only.
+func foldRune(c rune) rune {
+	if ignoredByHFS(c) {
+		return -1
+	}
+	least := c
+	for r := unicode.SimpleFold(c); r != c; r = unicode.SimpleFold(r) {
+		least = min(least, r)
+	}
+	if least >= 'A' && least <= 'Z' {
+		return least + 'a' - 'A'
+	}
+	return least
+}
+
+// ligatures are the letters whose full folding is several letters of ASCII: the
+// others can't hide a name that any rule knows.
+var ligatures = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
 // ignoredByHFS lists what HFS+ leaves out when it compares names; git's own
 // check for a hidden .git knows the same list.

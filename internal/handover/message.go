@@ -31,9 +31,38 @@ var (
 )
 
 // cleanMessage makes a message that says the same to a person and nothing to a
-// program. Cleaning twice changes nothing.
+// program.
 func cleanMessage(text string) string {
-	text = plaintext.Block(text, maxMessage)
+	lines := strings.Split(plaintext.Block(text, maxMessage), "\n")
+	for len(lines) > 0 && strings.TrimSpace(lines[0]) == "" {
+		lines = lines[1:]
+	}
+	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
+		lines = lines[:len(lines)-1]
+	}
+	if len(lines) == 0 {
+		return "Change without a message"
+	}
+	lines[0] = plaintext.Line(lines[0], maxSubject)
+	if len(lines) > 1 && strings.TrimSpace(lines[1]) != "" {
+		// Without the empty line hosts take the second for the subject too.
+		lines = append([]string{lines[0], ""}, lines[1:]...)
+	}
+	// After the cuts, which can end a number and so make a reference.
+	lines = strings.Split(disarm(strings.Join(lines, "\n")), "\n")
+	for i, line := range lines {
+		line = strings.TrimRight(line, " \t")
+		if trailers().MatchString(line) {
+			line = "| " + strings.TrimLeft(line, " \t")
+		}
+		lines[i] = line
+	}
+	return strings.Join(lines, "\n")
+}
+
+// disarm takes apart what hosts and CI systems act on, wherever it stands in a
+// message.
+func disarm(text string) string {
 	text = skipMarkers().ReplaceAllString(text, "($1)")
 	text = bareMarkers().ReplaceAllString(text, "(no_ci)")
 	if closing().MatchString(text) {
@@ -41,32 +70,11 @@ func cleanMessage(text string) string {
 		text = ghRefs().ReplaceAllString(text, "GH no. $1")
 		text = issueURLs().ReplaceAllString(text, "/$1 no. $2")
 	}
-	var lines []string
-	for line := range strings.SplitSeq(text, "\n") {
-		line = strings.TrimRight(line, " \t")
-		if trailers().MatchString(line) {
-			line = "| " + strings.TrimLeft(line, " \t")
-		}
-		lines = append(lines, line)
-	}
-	for len(lines) > 0 && lines[0] == "" {
-		lines = lines[1:]
-	}
-	for len(lines) > 0 && lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	if len(lines) == 0 {
-		return "Change without a message"
-	}
-	lines[0] = plaintext.Line(lines[0], maxSubject)
-	if len(lines) > 1 && lines[1] != "" {
-		// Without the empty line hosts take the second for the subject too.
-		lines = append([]string{lines[0], ""}, lines[1:]...)
-	}
-	return strings.Join(lines, "\n")
+	return text
 }
 
-// cleanAuthor is the author in one line that can't end the trailer it is in.
+// cleanAuthor is the author in one line that can't end the trailer it is in, and
+// that is disarmed as a message is: a name is a place for markers too.
 func cleanAuthor(id gitcmd.Identity) string {
 	strip := func(s string) string {
 		s = strings.Map(func(c rune) rune {
@@ -75,7 +83,7 @@ func cleanAuthor(id gitcmd.Identity) string {
 			}
 			return c
 		}, plaintext.Line(s, maxAuthor))
-		return strings.Join(strings.Fields(s), " ")
+		return disarm(strings.Join(strings.Fields(s), " "))
 	}
 	name, email := strip(id.Name), strip(id.Email)
 	switch {

@@ -105,13 +105,14 @@ func TestCleanMessage(t *testing.T) {
 		"\x1b[31mred\x1b[0m\u202e x": "red x",
 		"one\ntwo":                   "one\n\ntwo",
 		"x [SKIP CI] [ci skip] [no-ci] [ skip actions ] ***NO_CI***": "x (SKIP CI) (ci skip) (no-ci) (skip actions) (no_ci)",
-		"Fixes GH-12":                            "Fixes GH no. 12",
-		"resolve https://example.com/a/issues/3": "resolve https://example.com/a/issues no. 3",
-		"See #12 and UTF-8":                      "See #12 and UTF-8",
-		"Fix UTF-8 handling":                     "Fix UTF-8 handling",
-		"x\n\nCo-authored-by: a <a@b>":           "x\n\n| Co-authored-by: a <a@b>",
-		"Reviewed-by: a\nx":                      "| Reviewed-by: a\n\nx",
-		"list [a] [b]":                           "list [a] [b]",
+		"Fixes GH-12":                                       "Fixes GH no. 12",
+		"resolve https://example.com/a/issues/3":            "resolve https://example.com/a/issues no. 3",
+		"See #12 and UTF-8":                                 "See #12 and UTF-8",
+		"Fix UTF-8 handling":                                "Fix UTF-8 handling",
+		"x\n\nCo-authored-by: a <a@b>":                      "x\n\n| Co-authored-by: a <a@b>",
+		"Reviewed-by: a\nx":                                 "| Reviewed-by: a\n\nx",
+		strings.Repeat("a", 189) + " fixes #12abc and more": strings.Repeat("a", 189) + " fixes  no. 12…",
+		"list [a] [b]":                                      "list [a] [b]",
 	} {
 		if got := cleanMessage(in); got != want {
 			t.Errorf("cleanMessage(%q) = %q, want %q", in, got, want)
@@ -129,6 +130,7 @@ func TestCleanAuthor(t *testing.T) {
 		{"", "", "unknown"},
 		{"x\nConfine-Run: forged", "a>b", "x Confine-Run: forged <ab>"},
 		{"\u202e\u200b", "", "unknown"},
+		{"a [skip ci]", "fixes#1@b", "a (skip ci) <fixes no. 1@b>"},
 	} {
 		if got := cleanAuthor(gitcmd.Identity{Name: c.name, Email: c.email}); got != c.want {
 			t.Errorf("cleanAuthor(%q, %q) = %q, want %q", c.name, c.email, got, c.want)
