@@ -80,6 +80,7 @@ func innerFields(f *form) []*entry {
 // list indices may be left out, and the reason if one around it is not yet
 // there. It returns nil if there is none.
 func find(path string) (found *entry, info FieldInfo) {
+	path = outermost(path)
 	var segments []string
 	for segment := range strings.SplitSeq(path, ".") {
 		segment, _, _ = strings.Cut(segment, "[")
@@ -105,6 +106,22 @@ func find(path string) (found *entry, info FieldInfo) {
 		}
 	})
 	return found, info
+}
+
+// outermost is the path of a predicate without the rules around it, which
+// describe it: merge.rule.all[1].any[0].gates is merge.rule.gates.
+func outermost(path string) string {
+	const rule = "merge.rule."
+	rest, ok := strings.CutPrefix(path, rule)
+	for ok {
+		name, inner, more := strings.Cut(rest, ".")
+		name, _, _ = strings.Cut(name, "[")
+		if !more || name != "all" && name != "any" && name != "not" {
+			return rule + rest
+		}
+		rest = inner
+	}
+	return path
 }
 
 // generalPath is a path as `confine config explain` takes it.

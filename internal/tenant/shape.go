@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 )
 
 // A shape is one form of value: how it is read, and how it is described. The
@@ -59,9 +60,9 @@ func bind[T, V any](e entry, s shape[V], place func(*T) *V) field[T] {
 	e.form = s.form
 	return field[T]{entry: &e, read: func(p *reader, n ast.Node, at string, into *T) bool {
 		value, ok := s.read(p, n, at)
-		if ok {
-			*place(into) = value
-		}
+		// Also when it has problems: of an object, what has none is there for
+		// the checks of several fields.
+		*place(into) = value
 		return ok
 	}}
 }
@@ -78,15 +79,15 @@ type reader struct {
 }
 
 func placeOf(n ast.Node) place {
-	token := n.GetToken()
+	tk := n.GetToken()
 	// A mapping's own token is the colon after its first key.
 	if mapping, ok := n.(*ast.MappingNode); ok && !mapping.IsFlowStyle && len(mapping.Values) > 0 {
-		token = mapping.Values[0].Key.GetToken()
+		tk = mapping.Values[0].Key.GetToken()
 	}
-	if token == nil || token.Position == nil {
+	if tk == nil || tk.Position == nil {
 		return place{1, 1}
 	}
-	return place{max(1, token.Position.Line), max(1, token.Position.Column)}
+	return place{max(1, tk.Position.Line), max(1, tk.Position.Column)}
 }
 
 // complain reports a problem at a node.
@@ -146,10 +147,46 @@ func (p *reader) plain(n ast.Node, at string) (ast.Node, bool) {
 		p.complain(n, at, "", "YAML tags are not accepted: write the value alone")
 	case nil:
 		p.problems = append(p.problems, Problem{File: p.file, Line: 1, Column: 1, Field: at, Message: "is empty"})
+	case *ast.MappingNode:
+		if whole := joined(n); whole != nil {
+			return whole, true
+		}
+		return n, true
 	default:
 		return n, true
 	}
 	return nil, false
+}
+
+// joined returns the text that a list inside of braces holds, as in
+// {allow: [db.example.com:5432]}: there the YAML library takes a colon for the
+// end of a key even if no space follows, which is not YAML, and would make
+// hosts with ports a trap. It returns nil for what is a mapping.
+func joined(n *ast.MappingNode) ast.Node {
+	if n.IsFlowStyle || len(n.Values) != 1 {
+		return nil
+	}
+	pair := n.Values[0]
+	key, ok := pair.Key.(*ast.StringNode)
+	if !ok || key.Token.Type != token.StringType {
+		return nil
+	}
+	switch value := pair.Value.(type) {
+	case *ast.StringNode:
+		if value.Token.Type != token.StringType {
+			return nil
+		}
+	case *ast.IntegerNode, *ast.FloatNode:
+	default:
+		return nil
+	}
+	colon, value := pair.Start, pair.Value.GetToken()
+	if colon.Position.Line != value.Position.Line || value.Position.Column != colon.Position.Column+1 {
+		return nil
+	}
+	whole := key.Token.Clone()
+	whole.Value += ":" + value.Value
+	return ast.String(whole)
 }
 
 // mapping returns the entries of a mapping.
@@ -248,7 +285,8 @@ func object[T any](kind string, unknown map[string]string, fields ...field[T]) s
 // field reads one field that stands in the file.
 func (p *reader) field(e *entry, value *ast.MappingValueNode, at string, read func(ast.Node, string) bool) {
 	p.places[at] = placeOf(value.Key)
-	if read(value.Value, at) && e.later != "" {
+	read(value.Value, at)
+	if e.later != "" {
 		p.complain(value.Key, at, "", "not yet: %s", e.later)
 	}
 }

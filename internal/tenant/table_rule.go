@@ -22,14 +22,10 @@ func rule() shape[merge.Rule] {
 	})
 }
 
-// described is how deep rules inside of rules are written into schema and
-// explanations. What is read goes as deep as package merge says.
-const described = 3
-
 // predicate is one predicate; depth counts from 1.
 func predicate(depth int) shape[merge.Rule] {
 	type fields = merge.Rule
-	inner := lazy(depth)
+	inner := deeper(depth)
 	bound := func() shape[*merge.Bound] {
 		return pointer(object("bound", nil, bind(entry{name: "max", doc: "Most, itself allowed.", example: "200", required: true},
 			integer(0, 1_000_000), func(b *merge.Bound) *int { return &b.Max })))
@@ -68,13 +64,10 @@ func predicate(depth int) shape[merge.Rule] {
 	return whole
 }
 
-// lazy is the predicate one deeper. Beyond what is described it is built only
-// when a rule that deep is read.
-func lazy(depth int) shape[merge.Rule] {
-	if depth < described {
-		return predicate(depth + 1)
-	}
-	f := &form{kind: "predicate", accepts: "one predicate, as in merge.rule", schema: map[string]any{"type": "object", "minProperties": 1, "maxProperties": 1}}
+// deeper is the predicate inside of one: described by the outermost, and built
+// only when a rule that deep is read, or it would have no end.
+func deeper(depth int) shape[merge.Rule] {
+	f := &form{kind: "predicate", accepts: "a predicate as in merge.rule", schema: map[string]any{"$ref": "#/properties/merge/properties/rule"}}
 	return shape[merge.Rule]{form: f, read: func(p *reader, n ast.Node, at string) (merge.Rule, bool) {
 		if depth >= merge.MaxDepth {
 			p.complain(n, at, "", "is nested more than %d deep", merge.MaxDepth)
