@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,8 +42,10 @@ type Host struct {
 	parents map[string]string
 	v2      bool
 	maker   string
-	count   atomic.Int64
 }
+
+// count numbers the groups of this process, whatever Host made them.
+var count atomic.Int64
 
 // Discover finds out what this process may use. The error is a
 // *kernel.MissingError. It removes groups left behind by dead makers.
@@ -192,7 +195,7 @@ type Group struct {
 
 // Make makes a group with the limits. On an error nothing is left behind.
 func (h *Host) Make(tenant boundary.TenantID, limits boundary.Limits) (*Group, error) {
-	name := fmt.Sprintf("%s%s-%s-%d", prefix, tenant, h.maker, h.count.Add(1))
+	name := fmt.Sprintf("%s%s-%s-%d", prefix, tenant, h.maker, count.Add(1))
 	g := &Group{dirs: map[string]string{}, v2: h.v2}
 	for c, parent := range h.parents {
 		dir := filepath.Join(parent, name)
@@ -304,11 +307,25 @@ func (g *Group) Kill() {
 	}
 }
 
-// Remove removes the group, which must be empty.
+// removeWait is how long Remove waits for a group to become empty, in steps.
+const (
+	removeWait = 2 * time.Second
+	removeStep = 5 * time.Millisecond
+)
+
+// Remove removes the group. A process that was killed is in its group until it
+// was collected, and the removal of a group with one fails: Remove tries again
+// for two seconds, as nobody would come back for a group that is left.
 func (g *Group) Remove() error {
 	var errs []error
+	end := time.Now().Add(removeWait)
 	for _, dir := range g.dirs {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := os.Remove(dir)
+		for errors.Is(err, unix.EBUSY) && time.Now().Before(end) {
+			time.Sleep(removeStep)
+			err = os.Remove(dir)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

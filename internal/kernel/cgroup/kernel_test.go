@@ -48,7 +48,8 @@ func start(t *testing.T, steps func(*kernel.Program, *kernel.Block)) *started {
 	b.Call("wait for the start", unix.SYS_READ, kernel.Int(kernel.KeptFD(keep, 0)), p.Buffer(1), kernel.Int(1)).Expect(1)
 	steps(p, b)
 	b.Call("end", unix.SYS_EXIT_GROUP, kernel.Int(0))
-	child, err := p.Start(0, keep)
+	// The end of the first process of a PID namespace is the end of all others.
+	child, err := p.Start(unix.CLONE_NEWUSER|unix.CLONE_NEWPID, keep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,9 +185,13 @@ func TestKillEndsTheGroup(t *testing.T) {
 	if err := g.Join(inside.child.PID); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Remove(); err == nil {
-		t.Error("a group with a process in it was removed")
+	for _, dir := range g.dirs {
+		if err := os.Remove(dir); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("remove a group with a process in it: %v", err)
+		}
 	}
+	removed := make(chan error, 1)
+	go func() { removed <- g.Remove() }() // waits for the end of the process
 	g.Kill()
 	if _, ws := inside.end(); !ws.Signaled() || ws.Signal() != unix.SIGKILL {
 		t.Errorf("inside: %#x", ws)
@@ -195,8 +200,23 @@ func TestKillEndsTheGroup(t *testing.T) {
 	if err, ws := outside.finish(); err != nil || ws != 0 {
 		t.Errorf("outside: %v, %#x", err, ws)
 	}
-	if err := g.Remove(); err != nil {
+	if err := <-removed; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHostsShareNames: two hosts of one process make different groups.
+func TestHostsShareNames(t *testing.T) {
+	a, b := discover(t), discover(t)
+	if a == nil || b == nil {
+		return
+	}
+	for _, h := range []*Host{a, b} {
+		g, err := h.Make("t", boundary.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Remove()
 	}
 }
 
