@@ -29,11 +29,14 @@ import (
 // commands lists every command, in the order of the help.
 func commands() []func(*frame) *cobra.Command {
 	return []func(*frame) *cobra.Command{
+		newWorkCommand,
+		newCheckCommand,
 		newRunCommand,
 		newVerifyCommand,
 		newDoctorCommand,
 		newProbeCommand,
 		newConfigCommand,
+		newLocalCommand,
 		newDocsCommand,
 	}
 }

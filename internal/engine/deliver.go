@@ -55,6 +55,11 @@ func (r *run) handOver(ctx context.Context) error {
 	if err := r.take(ctx); err != nil {
 		return err
 	}
+	if len(r.export.Broken) > 0 && r.export.Kind == handover.Bundle {
+		// The files could be taken over without their history, but an agent
+		// that removes it has something to hide: a person decides.
+		return failed("the changed files are in the rescue bundle", "the agent's repository is broken (%s): nothing is taken over", strings.Join(r.export.Broken, ", "))
+	}
 	switch r.export.Kind {
 	case handover.Nothing:
 		return failed("look at what the agent wrote in the record", "the agent committed nothing and changed nothing")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"confine/internal/agent"
@@ -55,6 +56,9 @@ type step struct {
 // Work takes one issue as far as until says. The record is returned in any case;
 // the error is a *RefusedError, *WaitingError, *FailedError or a fault.
 func Work(ctx context.Context, o Options, issue int, until Until) (Record, error) {
+	if issue <= 0 {
+		return Record{}, fmt.Errorf("work on issue %d: not an issue's number", issue)
+	}
 	r, err := open(o, issue, until)
 	if err != nil {
 		return Record{}, err
@@ -103,9 +107,6 @@ func open(o Options, issue int, until Until) (*run, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if issue <= 0 {
-		return nil, fmt.Errorf("work on issue %d: not an issue's number", issue)
-	}
 	r := &run{o: o}
 	var err error
 	if r.dirs, err = openDirs(o.StateDir, o.Config); err != nil {
@@ -122,6 +123,9 @@ func open(o Options, issue int, until Until) (*run, error) {
 		return nil, err
 	}
 	id := o.Now().UTC().Format("20060102-150405.000") + "-" + strconv.Itoa(issue)
+	if issue == 0 {
+		id = strings.TrimSuffix(id, "-0") + "-check"
+	}
 	if r.store, err = runs.Create(id); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,10 @@ func TestInterruptedFindsDeadRunsOnly(t *testing.T) {
 		t.Error("the same run was created twice")
 	}
 	var seen []string
-	if err := runs.Interrupted(func(r *Run) error { seen = append(seen, r.ID); return r.Save(map[string]string{"state": "interrupted"}) }); err != nil {
+	if err := runs.Interrupted(func(r *Run) error {
+		seen = append(seen, r.ID)
+		return r.Save(map[string]string{"state": "interrupted"})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if len(seen) != 1 || seen[0] != "2-dead" {

@@ -174,7 +174,7 @@ func TestEndsWithoutMerge(t *testing.T) {
 		"commits nothing":   {script: "true", state: engine.Failed, reason: "committed nothing"},
 		"wrong fix":         {script: "echo '# no' >> sum.sh", state: engine.Failed, reason: "gate has not passed", rescue: true},
 		"fails":             {script: fix + "; exit 3", state: engine.Failed, reason: "status 3", rescue: true},
-		"removes .git":      {script: "sed -i 's/-/+/' sum.sh; rm -rf .git", state: engine.Failed, reason: "can't be read", rescue: true},
+		"removes .git":      {script: "sed -i 's/-/+/' sum.sh; rm -rf .git", state: engine.Failed, reason: "repository is broken", rescue: true},
 		"plants a CI file":  {script: "mkdir -p .github/workflows; echo x > .github/workflows/x.yml; " + fix, state: engine.Refused, reason: "protected_path", rescue: true},
 		"reaches out":       {script: fix + "; exec 2>/dev/null; getent hosts evil.example; bash -c 'exec 3<>/dev/tcp/evil.example/443'; true", state: engine.Waiting, reason: "evil.example", rescue: true},
 		"is not there":      {script: "", state: engine.Refused, reason: "not-there", change: func(o *engine.Options) { o.Config.Agent = agent.Command{Args: []string{"not-there"}} }},
