@@ -1,6 +1,13 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"confine/internal/tenant"
+)
 
 func newConfigCommand(f *frame) *cobra.Command {
 	cmd := &cobra.Command{
@@ -9,5 +16,92 @@ func newConfigCommand(f *frame) *cobra.Command {
 		Args:  noCommand,
 		RunE:  group,
 	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "check FILE...",
+			Short: "Check configurations and report every problem in them",
+			Long: `Check tenant configurations. Every problem is reported with file, line, column,
+field and what is accepted. The exit status is 2 if there is any.`,
+			Example: `  confine config check tenant.yaml
+  confine config check --json *.yaml`,
+			Args: cobra.MinimumNArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return checkConfigs(f, args) },
+		},
+		&cobra.Command{
+			Use:     "schema",
+			Short:   "Print the configuration's JSON Schema, for editors",
+			Example: `  confine config schema > tenant.schema.json`,
+			Args:    cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				schema, err := tenant.Schema()
+				if err != nil {
+					return err
+				}
+				return f.printf("%s\n", schema)
+			},
+		},
+		&cobra.Command{
+			Use:   "explain [FIELD]",
+			Short: "Explain a field of the configuration, or list all",
+			Example: `  confine config explain
+  confine config explain stages.implement.limits`,
+			Args: cobra.MaximumNArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return explainConfig(f, args) },
+		},
+	)
 	return cmd
+}
+
+// checkConfigs checks all files before it says so.
+func checkConfigs(f *frame, names []string) error {
+	problems := tenant.Problems{}
+	for _, name := range names {
+		_, err := tenant.Load(name)
+		var found tenant.Problems
+		switch {
+		case errors.As(err, &found):
+			problems = append(problems, found...)
+		case err != nil:
+			return &ExitError{Status: ExitUsage, Err: err}
+		case !f.json:
+			if err := f.printf("%s: ok\n", name); err != nil {
+				return err
+			}
+		}
+	}
+	if f.json {
+		if err := f.printJSON(problems); err != nil {
+			return err
+		}
+		if len(problems) > 0 {
+			return &ExitError{Status: ExitUsage}
+		}
+		return nil
+	}
+	if len(problems) > 0 {
+		return &ExitError{Status: ExitUsage, Err: problems}
+	}
+	return nil
+}
+
+func explainConfig(f *frame, args []string) error {
+	path := ""
+	if len(args) > 0 {
+		path = args[0]
+	}
+	if f.json {
+		if path == "" {
+			return f.printJSON(tenant.Fields())
+		}
+		info, err := tenant.Field(path)
+		if err != nil {
+			return &UsageError{Command: "confine config explain", Err: err}
+		}
+		return f.printJSON(info)
+	}
+	text, err := tenant.Explain(path)
+	if err != nil {
+		return &UsageError{Command: "confine config explain", Err: err}
+	}
+	return f.printf("%s", fmt.Sprintln(text))
 }
