@@ -11,13 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"confine/internal/boundary"
 	"confine/internal/egress"
 	"confine/internal/hostview"
+	"confine/internal/kernel"
 	"confine/internal/sandbox"
 	"confine/internal/sandbox/native"
 	"confine/internal/sandbox/sandboxtest"
@@ -115,11 +115,7 @@ func plantedKey() (string, error) {
 		return "", err
 	}
 	key := "planted-" + hex.EncodeToString(b)
-	program, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find own program: %w", err)
-	}
-	err = syscall.Exec(program, append(os.Args, plantedFlag+key), append(os.Environ(), plantedName+"="+key))
+	err := kernel.ExecSelf([]string{plantedFlag + key}, []string{plantedName + "=" + key})
 	return "", fmt.Errorf("plant a key: %w", err)
 }
 

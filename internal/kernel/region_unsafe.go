@@ -54,7 +54,7 @@ func (r *region) alloc(n int) ([]byte, uintptr, error) {
 	return b, addr, nil
 }
 
-func (r *region) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(r.mem))) }
+func (r *region) base() uintptr { return AddressOf(r.mem) }
 
 // stack is the top of the child's stack.
 func (r *region) stack() uintptr { return r.base() + stackBytes }
@@ -100,3 +100,6 @@ func parseMapping(line []byte) (start, end uintptr, writable bool, err error) {
 	}
 	return uintptr(s), uintptr(e), rest[1] == 'w', nil
 }
+
+// AddressOf is where b lies, for a raw system call. The caller keeps b alive.
+func AddressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -14,10 +14,12 @@ var layers = map[string]int{
 	"agent": 2, "codehost": 2, "gateway": 2, "hostview": 2, "proxy": 2, "sandbox": 2, "store": 2, "terminal": 2,
 	// Flows.
 	"gate": 3, "handover": 3, "toolserver": 3, "workspace": 3,
-	// From issue to merged.
-	"engine": 4, "mergeauthority": 4,
+	// What merges, and nothing else.
+	"mergeauthority": 4,
+	// From issue to merged: it asks the merge authority, never the other way.
+	"engine": 5,
 	// Doors: no rules of their own.
-	"api": 5, "cli": 5, "mcp": 5, "web": 5,
+	"api": 6, "cli": 6, "mcp": 6, "web": 6,
 }
 
 // outside are packages of internal/ that are no part of the program. The

@@ -2,7 +2,7 @@
 
 package sandboxtest
 
-import "unsafe"
+import "confine/internal/kernel"
 
 // strPtr is the address of s as a C string, kept alive for the life of the
 // probe, which is one process.
@@ -12,5 +12,5 @@ var kept [][]byte
 
 func bytesPtr(b []byte) uintptr {
 	kept = append(kept, b)
-	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return kernel.AddressOf(b)
 }
