@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// contender runs a command in its own way.
+type contender struct {
+	name string
+	// command returns the process that runs args. Every round makes a new one.
+	command func(args ...string) (*exec.Cmd, error)
+}
+
+func names(all []contender) []string {
+	var n []string
+	for _, c := range all {
+		n = append(n, c.name)
+	}
+	return n
+}
+
+// environment is what every contender's command gets.
+var environment = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C"}
+
+// systemPaths are the parts of the host in the view, as the host has them: a
+// folder, or a symbolic link to one.
+var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ssl", "/etc/alternatives", "/etc/ld.so.cache"}
+
+// contenders returns those that were asked for. One that is missing is an
+// error: a comparison without it would read as one with it.
+func contenders(o options, work string) ([]contender, error) {
+	workspace := filepath.Join(work, "workspace")
+	if err := os.Mkdir(workspace, 0o755); err != nil {
+		return nil, fmt.Errorf("make workspace: %w", err)
+	}
+	confine, err := filepath.Abs(o.confine)
+	if err != nil {
+		return nil, fmt.Errorf("find confine: %w", err)
+	}
+	all := []contender{
+		{"exec", func(args ...string) (*exec.Cmd, error) {
+			cmd := exec.Command(args[0], args[1:]...)
+			cmd.Env = environment
+			return cmd, nil
+		}},
+		{"bwrap", func(args ...string) (*exec.Cmd, error) { return bwrap(workspace, args), nil }},
+		{"runc", runcIn(work, workspace)},
+		{"confine", func(args ...string) (*exec.Cmd, error) {
+			return exec.Command(confine, append([]string{"run", "--"}, args...)...), nil
+		}},
+	}
+	if o.only != "" {
+		wanted := strings.Split(o.only, ",")
+		for _, name := range wanted {
+			if !slices.Contains(names(all), name) {
+				return nil, fmt.Errorf("unknown contender %q", name)
+			}
+		}
+		all = slices.DeleteFunc(all, func(c contender) bool { return !slices.Contains(wanted, c.name) })
+	}
+	for _, c := range all {
+		if err := c.tryOut(workspace); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// tryOut sees that the contender runs the command at all, and that it runs it
+// in a namespace of its own: what failed to start would win every round.
+func (c contender) tryOut(workspace string) error {
+	const word = "bench-was-here"
+	got, err := c.output(workspace, "/bin/echo", word)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(got) != word {
+		return fmt.Errorf("%s: printed %q, not %q", c.name, got, word)
+	}
+	outside, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return fmt.Errorf("read own namespace: %w", err)
+	}
+	inside, err := c.output(workspace, "/bin/readlink", "/proc/self/ns/net")
+	if err != nil {
+		return err
+	}
+	if own := strings.TrimSpace(inside) != outside; own != (c.name != "exec") {
+		return fmt.Errorf("%s: network namespace inside %q, outside %q", c.name, strings.TrimSpace(inside), outside)
+	}
+	return nil
+}
+
+// output runs one command and returns its standard output.
+func (c contender) output(workspace string, args ...string) (string, error) {
+	cmd, err := c.command(args...)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", c.name, err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = workspace, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: run %q: %w: %s", c.name, args, err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// measureStart times /bin/true. Each round begins with another contender, so
+// that none always runs after the same neighbour.
+func measureStart(all []contender, rounds int) (map[string]Timings, error) {
+	const warm = 3
+	result := map[string]Timings{}
+	for round := range warm + rounds {
+		for i := range all {
+			c := all[(i+round)%len(all)]
+			took, err := c.timeTrue()
+			if err != nil {
+				return nil, err
+			}
+			if round >= warm {
+				result[c.name] = append(result[c.name], took)
+			}
+		}
+	}
+	return result, nil
+}
+
+// timeTrue runs /bin/true once, from before the fork until it is reaped.
+func (c contender) timeTrue() (time.Duration, error) {
+	cmd, err := c.command("/bin/true")
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", c.name, err)
+	}
+	start := time.Now()
+	err = cmd.Run()
+	took := time.Since(start)
+	if err != nil {
+		return 0, fmt.Errorf("%s: run /bin/true: %w", c.name, err)
+	}
+	return took, nil
+}
+
+// bwrap is bubblewrap with every namespace, a view from empty, no network.
+func bwrap(workspace string, args []string) *exec.Cmd {
+	line := []string{"--unshare-all", "--die-with-parent", "--new-session", "--clearenv"}
+	for _, e := range environment {
+		name, value, _ := strings.Cut(e, "=")
+		line = append(line, "--setenv", name, value)
+	}
+	for _, path := range systemPaths {
+		if target, err := os.Readlink(path); err == nil {
+			line = append(line, "--symlink", target, path)
+		} else if _, err := os.Stat(path); err == nil {
+			line = append(line, "--ro-bind", path, path)
+		}
+	}
+	line = append(line, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run",
+		"--bind", workspace, "/workspace", "--chdir", "/workspace", "--")
+	return exec.Command("bwrap", append(line, args...)...)
+}
