@@ -32,10 +32,20 @@ func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collect
 			Allow: x.Verdict.RunFlag(), line: x.Render(),
 		})
 	}
+	// Lists are lists in the JSON, also when they are empty.
+	r.Refusals, r.Lent, r.Masked = orEmpty(r.Refusals), orEmpty(r.Lent), orEmpty(r.Masked)
+	r.Review, r.Missing = orEmpty(r.Review), orEmpty(r.Missing)
 	for _, s := range p.skipped {
 		r.Skipped = append(r.Skipped, skippedReport{Path: s.Path, Why: s.Why})
 	}
 	return r
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
 
 // print tells a person what the command's own output does not: on standard
