@@ -26,6 +26,7 @@ import (
 type run struct {
 	o       Options
 	rec     Record
+	runs    *store.Runs
 	store   *store.Run
 	log     *audit.Log
 	dirs    dirs
@@ -126,6 +127,7 @@ func open(o Options, issue int, until Until) (*run, error) {
 	if issue == 0 {
 		id = strings.TrimSuffix(id, "-0") + "-check"
 	}
+	r.runs = runs
 	if r.store, err = runs.Create(id); err != nil {
 		return nil, err
 	}
@@ -268,6 +270,12 @@ func (r *run) readIssue(ctx context.Context) error {
 	r.rec.LeftOut = r.issue.LeftOut
 	claim := codehost.Claim{Issue: issue.Number, Key: r.rec.Run, Revision: issue.Revision}
 	got, err := r.o.Host.Claim(ctx, claim)
+	if err == nil && !got.OK() && r.ended(got.Holder) {
+		// A run of ours that was killed before it could give the issue back.
+		if _, err = r.o.Host.Release(ctx, codehost.Claim{Issue: issue.Number, Key: got.Holder}); err == nil {
+			got, err = r.o.Host.Claim(ctx, claim)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("claim issue: %w", err)
 	}
@@ -276,6 +284,13 @@ func (r *run) readIssue(ctx context.Context) error {
 	}
 	r.claimed = claim
 	return nil
+}
+
+// ended reports whether a run is one of this engine's and over. Reconciling has
+// given the killed ones their end.
+func (r *run) ended(id string) bool {
+	var rec Record
+	return r.runs.Load(id, &rec) == nil && rec.State != Running
 }
 
 // triggerLabel finds the trigger's label if somebody with write access set it.

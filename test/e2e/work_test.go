@@ -3,10 +3,12 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -202,5 +204,89 @@ func TestEndsWithoutMerge(t *testing.T) {
 				t.Error("the base moved")
 			}
 		})
+	}
+}
+
+// TestKilledEngineLeavesNothing: a real confine process is killed while the
+// agent works; the next one clears away what it left, and takes the issue over.
+func TestKilledEngineLeavesNothing(t *testing.T) {
+	const token = "31415.9265"
+	p := newProject(t, "sleep "+token)
+	dir := filepath.Dir(p.state)
+	config := filepath.Join(dir, "tenant.yaml")
+	text := `
+version: 1
+tenant: demo
+repo: {url: "local:` + p.host.Dir() + `", until: merge}
+view: {host: true, allow_missing: [cgroup]}
+agent: {kind: command, command: [sh, -c, "sleep ` + token + `"]}
+gate: {check: {run: sh check.sh}}
+merge: {mode: engine, rule: {gates: passed}}
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program(t), "work", "--config", config, "--issue", "1", "--state", p.state)
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "implement") {
+	}
+	// The agent's process is there before the kill, and gone after it.
+	waitFor(t, "the agent", func() bool { return processWith(token) })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	waitFor(t, "the agent's end", func() bool { return !processWith(token) })
+	p.o.Config.Agent = agent.Command{Args: []string{"sh", "-c", fix}}
+	rec, err := p.work(t, engine.UntilMerge)
+	if err != nil || rec.State != engine.Merged {
+		t.Fatalf("%v: %s %s", err, rec.State, rec.Reason)
+	}
+}
+
+// program is the confine binary under test.
+func program(t *testing.T) string {
+	t.Helper()
+	if p := os.Getenv("CONFINE_TEST_BINARY"); p != "" {
+		return p
+	}
+	p := filepath.Join(t.TempDir(), "confine")
+	cmd := exec.Command("go", "build", "-o", p, "confine/cmd/confine")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build confine: %v\n%s", err, out)
+	}
+	return p
+}
+
+// processWith reports whether a process has the token as an argument of sleep.
+func processWith(token string) bool {
+	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range found {
+		if b, err := os.ReadFile(f); err == nil && string(b) == "sleep\x00"+token+"\x00" {
+			return true
+		}
+	}
+	return false
+}
+
+func waitFor(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(20 * time.Second)
+	for !there() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("waited in vain for %s", what)
+		}
 	}
 }
