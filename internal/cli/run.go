@@ -30,6 +30,7 @@ type runOptions struct {
 	pids    int64
 	timeout time.Duration
 	user    string
+	missing []string
 }
 
 func newRunCommand(f *frame) *cobra.Command {
@@ -72,6 +73,7 @@ the command wrote.`,
 	fl.StringVar(&o.memory, "memory", "", "memory limit as a `size`, such as 2GiB")
 	fl.Int64Var(&o.pids, "pids", 0, "limit of processes and threads")
 	fl.DurationVar(&o.timeout, "timeout", 0, "wall time after which the run is killed, such as 10m")
+	fl.StringArrayVar(&o.missing, "allow-missing", nil, "run although this host lacks the `layer`: proc or landlock (cgroup always may be)")
 	fl.StringVar(&o.user, "user", "agent", "who the command is inside: `agent` or root (without any capability)")
 	return cmd
 }

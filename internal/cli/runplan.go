@@ -49,6 +49,9 @@ func (o *runOptions) plan(f *frame) (*runPlan, error) {
 	b.Version, b.Tenant = boundary.Version, "run"
 	b.Identity = boundary.Identity{UID: uid, GID: uid, HostUID: runHostID + uid, HostGID: runHostID + uid}
 	b.AllowMissing = []boundary.Layer{boundary.LayerCgroup}
+	for _, name := range o.missing {
+		b.AllowMissing = append(b.AllowMissing, boundary.Layer(name))
+	}
 	b.Limits = boundary.Limits{Pids: o.pids, Time: o.timeout}
 	if o.pids < 0 || o.timeout < 0 {
 		return nil, usagef("confine run", "--pids and --timeout can't be negative")

@@ -194,7 +194,7 @@ func (r *run) weaken(m *kernel.MissingError) error {
 func (r *run) probe() error {
 	r.plan.landlock = landlockPresent()
 	if !r.plan.landlock {
-		if err := r.weaken(&kernel.MissingError{Layer: boundary.LayerLandlock, What: "the kernel has no Landlock, or it is not in its lsm= list", Fix: "boot with landlock in lsm=, or a kernel of 5.13 or later; or name landlock in allow_missing"}); err != nil {
+		if err := r.weaken(&kernel.MissingError{Layer: boundary.LayerLandlock, What: "the kernel has no Landlock, or it is not in its lsm= list", Fix: "boot with landlock in lsm=, or a kernel of 5.13 or later; or let it be missing: --allow-missing landlock, or allow_missing in a config"}); err != nil {
 			return err
 		}
 	}
@@ -204,7 +204,7 @@ func (r *run) probe() error {
 	}
 	if masked != "" {
 		r.plan.weakProc = true
-		return r.weaken(&kernel.MissingError{Layer: boundary.LayerProc, What: "parts of /proc are covered (" + masked + "), so a fresh one can't be mounted", Fix: "in Docker: --security-opt systempaths=unconfined; or name proc in allow_missing"})
+		return r.weaken(&kernel.MissingError{Layer: boundary.LayerProc, What: "parts of /proc are covered (" + masked + "), so a fresh one can't be mounted", Fix: "in Docker: --security-opt systempaths=unconfined; or let it be missing: --allow-missing proc, or allow_missing in a config"})
 	}
 	return nil
 }
