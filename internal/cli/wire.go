@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +39,12 @@ func openEngine(ctx context.Context, f *frame, c *tenant.Config, state string) (
 		return engine.Options{}, err
 	}
 	host, err := local.Open(ctx, c.Repo.URL.Path, local.OpenOptions{})
+	if errors.Is(err, fs.ErrNotExist) {
+		return engine.Options{}, &policyError{
+			rule: "repository", field: "repo.url", text: fmt.Sprintf("open repository: there is no local code host at %q", c.Repo.URL.Path),
+			hint: "make one with confine local init " + c.Repo.URL.Path + " --from DIRECTORY, or correct repo.url",
+		}
+	}
 	if err != nil {
 		return engine.Options{}, fmt.Errorf("open repository: %w", err)
 	}

@@ -84,11 +84,10 @@ func (o *workOptions) run(ctx context.Context, f *frame) error {
 // loadConfig reads a config; what is wrong with it is wrong usage.
 func loadConfig(name string) (*tenant.Config, error) {
 	c, err := tenant.Load(name)
-	var problems tenant.Problems
-	if errors.As(err, &problems) {
+	if err != nil {
 		return nil, &ExitError{Status: ExitUsage, Err: err}
 	}
-	return c, err
+	return c, nil
 }
 
 // reportRun prints the end of a run and gives it its exit status.

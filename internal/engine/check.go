@@ -20,7 +20,7 @@ func Check(ctx context.Context, o Options) (Record, error) {
 		{name: "read repository", does: r.readRepository},
 		{name: "fetch base", does: r.fetchBase},
 		{name: "setup", does: r.setup},
-		{name: "gate", does: r.gateBase, last: UntilCommits, then: Committed},
+		{name: "gate", does: r.gateBase, last: UntilCommits, then: Checked},
 	}, UntilCommits)
 	return r.finish(err)
 }

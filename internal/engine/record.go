@@ -24,6 +24,7 @@ const (
 	Running     State = "running"
 	Planned     State = "planned"     // until plan: the plan is there
 	Committed   State = "committed"   // until commits: gated commits are kept
+	Checked     State = "checked"     // setup and gate passed on the base
 	Opened      State = "opened"      // a pull request is open for a person or the host
 	Merged      State = "merged"      // the tested tree is in the base
 	Refused     State = "refused"     // a rule said no
