@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"confine/internal/gitcmd"
 )
 
 func TestCheckPassesAnOrdinaryChange(t *testing.T) {
@@ -29,27 +31,32 @@ func TestCheckPassesAnOrdinaryChange(t *testing.T) {
 // E7: names that a guard misreads. Each is found as what it is, in the commit
 // that made it, also when a later commit takes it back.
 func TestCheckFindsProtectedPaths(t *testing.T) {
-	for _, name := range []string{".github/workflows/é.yml", ".github/workflows/a\tb.yml", ".github/workflows/a\"b.yml", ".github/workflows/x\n.yml",
-		".GitHub/workflows/a.yml", ".gitlab-ci.yml", "sub/Jenkinsfile", ".GITLAB-CI.YML", ".circleci/config.yml", ".forgejo/x", "azure-pipelines.yml"} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			l.write(l.workspace, "a.txt", "neighbour\n")
-			l.write(l.workspace, name, "evil\n")
-			bad := l.commit("add")
-			l.must(os.Remove(filepath.Join(l.workspace, name)))
-			l.commit("take back")
-			_, report := l.through(Rules{})
-			i := slices.IndexFunc(report.Refusals, func(r Refusal) bool { return r.Rule == RulePath && r.Path == name })
-			if i < 0 || report.Refusals[i].Commit != bad || report.Refusals[i].Field == "" {
-				t.Errorf("refusals %v", report.Refusals)
-			}
-			if has(report.Refusals, RulePath, "a.txt") {
-				t.Error("the neighbour is refused")
-			}
-			if text := (&RefusedError{report}).Error(); strings.ContainsAny(text, "\n\t\x1b") {
-				t.Errorf("the error holds control characters: %q", text)
-			}
-		})
+	names := []string{".github/workflows/é.yml", ".github/workflows/a\tb.yml", ".github/workflows/a\"b.yml", ".github/workflows/x\n.yml",
+		".GitHub/workflows/a.yml", ".gitlab-ci.yml", "sub/Jenkinsfile", "sub/.GITLAB-CI.YML", ".circleci/config.yml", ".forgejo/x", "azure-pipelines.yml"}
+	l := newLab(t)
+	l.write(l.workspace, "a.txt", "neighbour\n")
+	for _, name := range names {
+		l.write(l.workspace, name, "evil\n")
+	}
+	bad := l.commit("add")
+	for _, name := range names {
+		l.must(os.Remove(filepath.Join(l.workspace, name)))
+	}
+	l.commit("take back")
+	_, report := l.through(Rules{})
+	for _, name := range names {
+		i := slices.IndexFunc(report.Refusals, func(r Refusal) bool { return r.Rule == RulePath && r.Path == name })
+		if i < 0 || report.Refusals[i].Commit != bad || report.Refusals[i].Field == "" {
+			t.Errorf("%q: refusals %v", name, report.Refusals)
+			continue
+		}
+		one := &Report{Refusals: report.Refusals[i : i+1]}
+		if text := (&RefusedError{one}).Error(); strings.ContainsAny(text, "\n\t\x1b") {
+			t.Errorf("the error holds control characters: %q", text)
+		}
+	}
+	if has(report.Refusals, RulePath, "a.txt") {
+		t.Error("the neighbour is refused")
 	}
 }
 
@@ -249,57 +256,57 @@ func TestCheckFindsSecrets(t *testing.T) {
 	key := "AKIA" + "IOSFODNN7EXAMPLE"
 	token := "ghp_" + strings.Repeat("a1B2", 9)
 	known := "correct-horse-battery-staple-42"
-	for name, c := range map[string]struct {
-		change func(l *lab)
-		path   string
-	}{
-		"added and removed": {func(l *lab) {
-			l.write(l.workspace, "k.txt", key+"\n")
-			l.commit("add")
-			l.must(os.Remove(filepath.Join(l.workspace, "k.txt")))
-		}, "k.txt"},
-		"in a binary": {func(l *lab) { l.write(l.workspace, "bin", "\x00\x01\xff"+key+"\xfe\x00") }, "bin"},
-		"in UTF-16":   {func(l *lab) { l.write(l.workspace, "wide", strings.Join(strings.Split(key, ""), "\x00")+"\x00\n") }, "wide"},
-		"in base64":   {func(l *lab) { l.write(l.workspace, "b64", base64.StdEncoding.EncodeToString([]byte("token = "+token))) }, "b64"},
-		"over two windows": {func(l *lab) {
-			l.write(l.workspace, "big", strings.Repeat("x ", (windowBytes+overlapBytes-20)/2)+token+"\n")
-		}, "big"},
-		"in a message": {func(l *lab) { l.commit("the key is " + key) }, ""},
-		"in an author": {func(l *lab) {
-			l.git(l.workspace, "commit", "-q", "--allow-empty", "--author=x "+key+" <a@b>", "-m", "x")
-		}, ""},
-		"in a file name":     {func(l *lab) { l.write(l.workspace, "dir/"+key+".txt", "x\n") }, "dir/[secret].txt"},
-		"in a tracked env":   {func(l *lab) { l.write(l.workspace, ".env.test", "KEY=nothing\nAWS="+key+"\n") }, ".env.test"},
-		"in a link":          {func(l *lab) { l.must(os.Symlink(token, filepath.Join(l.workspace, "ln"))) }, "ln"},
-		"a private key":      {func(l *lab) { l.write(l.workspace, "id", "-----BEGIN OPENSSH "+"PRIVATE KEY-----\nx\n") }, "id"},
-		"known":              {func(l *lab) { l.write(l.workspace, "n", "pw: "+known+"\n") }, "n"},
-		"known, head off":    {func(l *lab) { l.write(l.workspace, "n", "pw: "+known[6:]+"\n") }, "n"},
-		"known, reversed":    {func(l *lab) { l.write(l.workspace, "n", "24-elpats-yrettab-esroh-tcerroc\n") }, "n"},
-		"known, hexadecimal": {func(l *lab) { l.write(l.workspace, "n", fmt.Sprintf("%x", known)) }, "n"},
-		"known, base64":      {func(l *lab) { l.write(l.workspace, "n", base64.URLEncoding.EncodeToString([]byte("ab"+known+"cd"))) }, "n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			c.change(l)
-			l.write(l.workspace, "a.txt", "neighbour "+strings.Repeat("harmless words ", 50)+"\n")
-			l.commit("last")
-			r, report := l.through(Rules{KnownSecrets: []string{known}, AllowSymlinks: true})
-			i := slices.IndexFunc(report.Refusals, func(r Refusal) bool { return r.Rule == RuleSecret && r.Path == c.path })
-			if i < 0 || (report.Refusals[i].Commit == "") {
-				t.Fatalf("refusals %v", report.Refusals)
-			}
-			if has(report.Refusals, RuleSecret, "a.txt") {
-				t.Error("the neighbour is refused")
-			}
-			for _, s := range []string{key, token, known} {
-				if text := fmt.Sprintf("%v %v %v", report.Refusals, report.Approvals, report.Notes); strings.Contains(text, s) {
-					t.Errorf("the report shows the secret: %s", text)
-				}
-			}
-			if _, err := Rewrite(l.ctx, RewriteOptions{Received: r, Report: report, Engine: engineIdentity(), Run: "x"}); err == nil {
-				t.Error("it was rewritten all the same")
-			}
+	l := newLab(t)
+	file := func(name, text string) { l.write(l.workspace, name, text) }
+	want := map[string]string{ // path: what it is a case of
+		"k.txt": "added, removed by the next commit", "bin": "in a binary", "wide": "in UTF-16", "b64": "in base64", "big": "over two windows",
+		"dir/[secret].txt": "in a file name", ".env.test": "in a tracked file", "ln": "in a link", "id": "a private key",
+		"known1": "the tenant's own", "known2": "without its first characters", "known3": "reversed", "known4": "in hexadecimal", "known5": "in base64",
+	}
+	file("a.txt", "neighbour "+strings.Repeat("harmless words ", 50)+"\n")
+	file("k.txt", "first "+key+"\n")
+	file("bin", "\x00\x01\xff"+key+"\xfe\x00")
+	file("wide", strings.Join(strings.Split(key, ""), "\x00")+"\x00\n")
+	file("b64", base64.StdEncoding.EncodeToString([]byte("token = "+token)))
+	file("big", strings.Repeat("x ", (windowBytes+overlapBytes-20)/2)+token+"\n")
+	file("dir/"+key+".txt", "x\n")
+	file(".env.test", "KEY=nothing\nAWS="+key+"\n")
+	file("id", "-----BEGIN OPENSSH "+"PRIVATE KEY-----\nx\n")
+	file("known1", "pw: "+known+"\n")
+	file("known2", "pw: "+known[6:]+"\n")
+	file("known3", "24-elpats-yrettab-esroh-tcerroc\n")
+	file("known4", fmt.Sprintf("%x", known))
+	file("known5", base64.URLEncoding.EncodeToString([]byte("ab"+known+"cd")))
+	l.must(os.Symlink(token, filepath.Join(l.workspace, "ln")))
+	bad := l.commit("harmless")
+	l.must(os.Remove(filepath.Join(l.workspace, "k.txt")))
+	message := l.commit("the key is " + key)
+	l.git(l.workspace, "commit", "-q", "--allow-empty", "--author=x "+key+" <a@b>", "-m", "x")
+	author := gitcmd.Hash(l.git(l.workspace, "rev-parse", "HEAD"))
+	r, report := l.through(Rules{KnownSecrets: []string{known}, AllowSymlinks: true})
+	find := func(commit gitcmd.Hash, path string) bool {
+		return slices.ContainsFunc(report.Refusals, func(r Refusal) bool {
+			return r.Rule == RuleSecret && r.Commit == commit && r.Path == path
 		})
+	}
+	for path, what := range want {
+		if !find(bad, path) {
+			t.Errorf("%s (%s) is not found: %v", path, what, report.Refusals)
+		}
+	}
+	if !find(message, "") || !find(author, "") {
+		t.Errorf("in a message %v, in an author %v", find(message, ""), find(author, ""))
+	}
+	if has(report.Refusals, RuleSecret, "a.txt") {
+		t.Error("the neighbour is refused")
+	}
+	for _, s := range []string{key, token, known} {
+		if text := fmt.Sprintf("%v %v %v", report.Refusals, report.Approvals, report.Notes); strings.Contains(text, s) {
+			t.Errorf("the report shows the secret: %s", text)
+		}
+	}
+	if _, err := Rewrite(l.ctx, RewriteOptions{Received: r, Report: report, Engine: engineIdentity(), Run: "x"}); err == nil {
+		t.Error("it was rewritten all the same")
 	}
 }
 
