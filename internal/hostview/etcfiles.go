@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 
 	"confine/internal/boundary"
 )
@@ -44,7 +45,8 @@ var secretMarks = map[string]struct {
 }
 
 // comments of XML: the settings that Maven comes with show passwords in them.
-var comments = regexp.MustCompile(`(?s)<!--.*?-->`)
+// Compiled when it is needed: every start of the program would pay for it.
+var comments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<!--.*?-->`) })
 
 const (
 	// copyBytes is the largest file that is copied; larger ones are bound,
@@ -123,7 +125,7 @@ func (b *builder) holdsSecret(p string, marks []string) bool {
 	if err != nil {
 		return true
 	}
-	data = comments.ReplaceAll(data, nil)
+	data = comments().ReplaceAll(data, nil)
 	for _, m := range marks {
 		if bytes.Contains(data, []byte(m)) {
 			return true

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,11 +110,11 @@ func (s *scan) newAround(before *scan, dir string) bool {
 	}
 }
 
-var noScripts = sha256.Sum256(scriptsOf([]byte("{}")))
+var noScripts = sync.OnceValue(func() [sha256.Size]byte { return sha256.Sum256(scriptsOf([]byte("{}"))) })
 
 // harmless is a new package.json that runs nothing.
 func (c control) harmless() bool {
-	return c.rule.kind == KindScripts && c.stamp.summarised && c.stamp.sum == noScripts
+	return c.rule.kind == KindScripts && c.stamp.summarised && c.stamp.sum == noScripts()
 }
 
 // holdBack moves files of the tree away, each beneath the root and without
