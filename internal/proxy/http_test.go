@@ -524,3 +524,36 @@ func FuzzHead(f *testing.F) {
 		}
 	})
 }
+
+// A captured connection is for the host that was dialled, also where the policy
+// allows the other one.
+func TestCaptureHTTPStaysBound(t *testing.T) {
+	f := newFixture(t, "allowed.test:80,denied.test:80", nil)
+	other := serveSite(f, deniedAddr+":80", "other")
+	conn := f.dialName("allowed.test", 80)
+	send(t, conn, "GET http://denied.test/ HTTP/1.1\r\nHost: denied.test\r\n\r\n")
+	if code, body := get(t, bufio.NewReader(conn)); code != 403 {
+		t.Errorf("%d %q", code, body)
+	}
+	if r := f.refusal(); r.Verdict.Reason != egress.ReasonHTTPHost || r.Verdict.ConfigLine() != "" {
+		t.Errorf("%+v", r)
+	}
+	if conns, _ := other.counts(); conns != 0 {
+		t.Errorf("%d connections to the other host", conns)
+	}
+}
+
+// The refusal arrives although the program went on sending.
+func TestRefusalArrives(t *testing.T) {
+	f := newFixture(t, "", nil)
+	for name, dial := range map[string]func() *net.TCPConn{
+		"CONNECT": func() *net.TCPConn { return f.dialRaw(f.connect) },
+		"capture": func() *net.TCPConn { return f.dialName("denied.test", 80) },
+	} {
+		conn := dial()
+		send(t, conn, "CONNECT denied.test:80 HTTP/1.1\r\nHost: denied.test\r\n\r\n"+strings.Repeat("x", 16<<10))
+		if got := readAll(t, conn); !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, "--net denied.test:80\n") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
