@@ -147,7 +147,7 @@ func engineConfig(c *tenant.Config) (engine.Config, error) {
 	}
 	allow := func(what string) bool { return slices.Contains(c.Handover.Allow, what) }
 	out.Rules = handover.Rules{
-		Protection: protection, MaxCommits: c.Handover.MaxCommits, MaxFiles: c.Handover.MaxFiles, MaxBytes: c.Handover.MaxBytes,
+		Protection: protection, MaxCommits: c.Handover.MaxCommits, MaxFiles: c.Handover.MaxFiles, MaxBytes: c.Handover.MaxBytes, MaxFileBytes: c.Handover.MaxBytes,
 		AllowMerges: allow(tenant.AllowMerges), AllowSymlinks: allow(tenant.AllowSymlinks),
 		AllowSubmodules: allow(tenant.AllowSubmodules), AllowGitFiles: allow(tenant.AllowAttributes),
 	}

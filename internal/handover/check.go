@@ -145,7 +145,7 @@ func (c *checker) checkHistory(known []gitcmd.Hash) (ok bool, err error) {
 	r.Commits, err = c.repo.RevList(c.ctx, gitcmd.RevListOptions{
 		Include: []gitcmd.Hash{r.Head}, Exclude: append([]gitcmd.Hash{r.Base}, known...), Max: c.rules.MaxCommits})
 	if errors.Is(err, gitcmd.ErrTooLarge) {
-		c.refuse(Refusal{Rule: RuleCommits, Field: "hand_over.max_commits", Detail: fmt.Sprintf("more than %d new commits", c.rules.MaxCommits)})
+		c.refuse(Refusal{Rule: RuleCommits, Field: "handover.max_commits", Detail: fmt.Sprintf("more than %d new commits", c.rules.MaxCommits)})
 		return false, nil
 	}
 	return err == nil, err
@@ -169,7 +169,7 @@ func (c *checker) readCommits() ([]gitcmd.Commit, error) {
 		case len(commit.Parents) == 0:
 			c.refuse(Refusal{Rule: RuleRoot, Commit: h, Detail: "it has no parent: its history has nothing to do with the base"})
 		case len(commit.Parents) > 1:
-			c.permit(c.rules.AllowMerges, Refusal{Rule: RuleMerge, Commit: h, Field: "hand_over.merges", Detail: fmt.Sprintf("it has %d parents", len(commit.Parents))})
+			c.permit(c.rules.AllowMerges, Refusal{Rule: RuleMerge, Commit: h, Field: "handover.allow", Detail: fmt.Sprintf("it has %d parents", len(commit.Parents))})
 		}
 		commits = append(commits, commit)
 	}
@@ -195,7 +195,7 @@ func (c *checker) collect(commits []gitcmd.Commit) (ok bool, err error) {
 	// Last, so that findings name the commit where there is one.
 	pairs = append(pairs, gitcmd.TreePair{From: r.Base, To: r.Head})
 	c.steps = append(c.steps, step{tree: r.Head})
-	tooMany := Refusal{Rule: RuleFiles, Field: "hand_over.max_files", Detail: fmt.Sprintf("more than %d changed files, or deeper directories than %d", c.rules.MaxFiles, maxDepth)}
+	tooMany := Refusal{Rule: RuleFiles, Field: "handover.max_files", Detail: fmt.Sprintf("more than %d changed files, or deeper directories than %d", c.rules.MaxFiles, maxDepth)}
 	lists, err := c.repo.DiffTrees(c.ctx, pairs, gitcmd.DiffOptions{MaxChanges: changesPerFile * c.rules.MaxFiles, MaxDepth: maxDepth})
 	if errors.Is(err, gitcmd.ErrTooLarge) {
 		c.refuse(tooMany)
@@ -231,18 +231,18 @@ func (c *checker) checkChange(s step, ch gitcmd.Change) {
 	}
 	switch ch.NewMode {
 	case gitcmd.ModeSymlink:
-		c.permit(c.rules.AllowSymlinks, at(RuleSymlink, "hand_over.symlinks", "a new or changed symbolic link"))
+		c.permit(c.rules.AllowSymlinks, at(RuleSymlink, "handover.allow", "a new or changed symbolic link"))
 	case gitcmd.ModeGitlink:
-		c.permit(c.rules.AllowSubmodules, at(RuleSubmodule, "hand_over.submodules", "a new or changed submodule"))
+		c.permit(c.rules.AllowSubmodules, at(RuleSubmodule, "handover.allow", "a new or changed submodule"))
 	case gitcmd.ModeFile, gitcmd.ModeExec, 0:
 	default:
 		c.refuse(at(RuleMode, "", "mode "+ch.NewMode.String()))
 	}
 	if ch.OldMode == gitcmd.ModeGitlink && ch.NewMode != gitcmd.ModeGitlink {
-		c.permit(c.rules.AllowSubmodules, at(RuleSubmodule, "hand_over.submodules", "a submodule is removed or replaced"))
+		c.permit(c.rules.AllowSubmodules, at(RuleSubmodule, "handover.allow", "a submodule is removed or replaced"))
 	}
 	if isGitFile(ch.Path) {
-		c.permit(c.rules.AllowGitFiles, at(RuleGitFile, "hand_over.git_files", "it steers git in every clone"))
+		c.permit(c.rules.AllowGitFiles, at(RuleGitFile, "handover.allow", "it steers git in every clone"))
 	}
 	v := c.rules.Protection.Decide(ch.Path)
 	protected := at(RulePath, v.Field, fmt.Sprintf("protected by the pattern %q", v.Pattern))

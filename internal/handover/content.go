@@ -50,14 +50,14 @@ func (c *checker) scanBlobs(s *scanner) error {
 		sum += sizes[i]
 		if sizes[i] > c.rules.MaxFileBytes {
 			src := c.blobs[h]
-			c.refuse(Refusal{Rule: RuleFileBytes, Commit: src.commit, Path: src.path, Field: "hand_over.max_file_bytes",
+			c.refuse(Refusal{Rule: RuleFileBytes, Commit: src.commit, Path: src.path, Field: "handover.max_bytes",
 				Detail: fmt.Sprintf("%d bytes, allowed are %d", sizes[i], c.rules.MaxFileBytes)})
 			continue
 		}
 		read = append(read, h)
 	}
 	if sum > c.rules.MaxBytes {
-		c.refuse(Refusal{Rule: RuleBytes, Field: "hand_over.max_bytes", Detail: fmt.Sprintf("%d bytes of new content, allowed are %d", sum, c.rules.MaxBytes)})
+		c.refuse(Refusal{Rule: RuleBytes, Field: "handover.max_bytes", Detail: fmt.Sprintf("%d bytes of new content, allowed are %d", sum, c.rules.MaxBytes)})
 		return nil
 	}
 	found := map[gitcmd.Hash][]hit{}

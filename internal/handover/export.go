@@ -315,7 +315,7 @@ func (r *receiver) Write(p []byte) (int, error) {
 		}
 	}
 	if int64(len(p)) > r.left {
-		return n, r.fail(&Refusal{Rule: RuleBytes, Field: "hand_over.max_bytes", Detail: "the bundle or archive is larger than allowed"})
+		return n, r.fail(&Refusal{Rule: RuleBytes, Field: "handover.max_bytes", Detail: "the bundle or archive is larger than allowed"})
 	}
 	r.left -= int64(len(p))
 	r.size += int64(len(p))

@@ -125,7 +125,7 @@ func packRefusal(err error) error {
 	case errors.As(err, &refusal):
 		return refusal
 	case errors.Is(err, gitcmd.ErrTooLarge):
-		return &Refusal{Rule: RuleBytes, Field: "hand_over.max_bytes", Detail: "its pack holds more bytes or objects than allowed"}
+		return &Refusal{Rule: RuleBytes, Field: "handover.max_bytes", Detail: "its pack holds more bytes or objects than allowed"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &Refusal{Rule: RuleBundle, Detail: "its pack is cut off"}
 	case errors.Is(err, gitcmd.ErrNotAPack):
@@ -143,7 +143,7 @@ type cappedReader struct {
 }
 
 func (c *cappedReader) Read(p []byte) (int, error) {
-	tooLarge := &Refusal{Rule: RuleBytes, Field: "hand_over.max_bytes", Detail: "the bundle is larger than allowed"}
+	tooLarge := &Refusal{Rule: RuleBytes, Field: "handover.max_bytes", Detail: "the bundle is larger than allowed"}
 	if c.left < 0 {
 		return 0, tooLarge
 	}
