@@ -35,7 +35,9 @@ func (r *run) take(ctx context.Context) error {
 	}
 	r.export, err = handover.Take(ctx, handover.ExportOptions{
 		Driver: r.o.Driver, Boundary: b, Workspace: r.workspace, Lent: r.lent, Base: r.rec.Base,
-		Leftovers: r.o.Config.Leftovers, Exclude: exclude, Spool: spool, MaxBytes: r.o.Config.Rules.MaxBytes,
+		// The package's own, large bound: the tenant's is for what is taken
+		// over, and work beyond it must still be rescued.
+		Leftovers: r.o.Config.Leftovers, Exclude: exclude, Spool: spool,
 	})
 	if err != nil {
 		return fmt.Errorf("take the work out: %w", err)
@@ -73,7 +75,7 @@ func (r *run) handOver(ctx context.Context) error {
 	}
 	defer f.Close()
 	received, err := handover.Receive(ctx, handover.ReceiveOptions{
-		Bundle: f, Lent: r.lent, Base: r.rec.Base, Dir: filepath.Join(r.scratch.Dir, "quarantine.git"), MaxBytes: r.o.Config.Rules.MaxBytes,
+		Bundle: f, Lent: r.lent, Base: r.rec.Base, Dir: filepath.Join(r.scratch.Dir, "quarantine.git"),
 	})
 	var single *handover.Refusal
 	if errors.As(err, &single) {

