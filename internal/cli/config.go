@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,7 @@ field and what is accepted. The exit status is 2 if there is any.`,
 				if err != nil {
 					return err
 				}
-				return f.printf("%s\n", schema)
+				return f.printf("%s", schema)
 			},
 		},
 		&cobra.Command{
@@ -103,5 +102,5 @@ func explainConfig(f *frame, args []string) error {
 	if err != nil {
 		return &UsageError{Command: "confine config explain", Err: err}
 	}
-	return f.printf("%s", fmt.Sprintln(text))
+	return f.printf("%s", text)
 }

@@ -11,6 +11,7 @@ import (
 	"confine/internal/kernel"
 	"confine/internal/plaintext"
 	"confine/internal/sandbox"
+	"confine/internal/tenant"
 )
 
 // maxErrorText caps what is printed of one error.
@@ -77,6 +78,8 @@ func failureOf(err error) failure {
 	}
 	var (
 		usage      *UsageError
+		config     tenant.Problems
+		configFile *tenant.FileError
 		refusal    Refusal
 		missing    *kernel.MissingError
 		missingGit *gitcmd.MissingError
@@ -84,7 +87,7 @@ func failureOf(err error) failure {
 		exit       *ExitError
 	)
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &configFile):
 		f.Kind, f.Status = kindUsage, ExitUsage
 	case errors.As(err, &refusal):
 		f.Kind, f.Status = kindRefusal, ExitRefused

@@ -103,7 +103,7 @@ func engineConfig(c *tenant.Config) (engine.Config, error) {
 		Tenant: c.Tenant, Repository: c.Repo.URL.String(), Digest: digest,
 		View:   engine.View{ReadOnly: c.View.RO, Path: viewPath(c.View.Path), Limits: c.View.Limits, AllowMissing: c.View.AllowMissing},
 		Egress: c.Egress,
-		Setup:  engine.Setup{Commands: c.Setup.Run, Files: c.Setup.Key, Egress: egress.Policy{Allow: c.Setup.Egress}},
+		Setup:  engine.Setup{Commands: c.Setup.Run, Files: c.Setup.Key, Egress: c.SetupPolicy()},
 		Agent:  agent.Command{Args: c.Agent.Command, Env: variables(c.Agent.Env)}, Instructions: c.Agent.Instructions == tenant.InstructionsBase,
 		Leftovers:     c.Handover.Leftovers == tenant.LeftoversCommit,
 		MergeByPerson: c.Merge.Mode != tenant.MergeEngine, MergeRule: c.Merge.Rule,
@@ -140,7 +140,7 @@ func engineConfig(c *tenant.Config) (engine.Config, error) {
 		out.Gate = append(out.Gate, check)
 	}
 	protection, err := handover.NewProtection(handover.ProtectOptions{
-		Refuse: globs(c.Protect.Refuse), Approval: globs(c.Protect.Approval), Note: globs(c.Protect.Note),
+		Refuse: globs(c.Protect.Refuse), Approval: globs(c.Protect.Approval), Note: globs(c.Protect.Note), Free: globs(c.Protect.Free),
 	})
 	if err != nil {
 		return out, fmt.Errorf("read protect: %w", err)

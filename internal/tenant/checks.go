@@ -130,6 +130,7 @@ func checkTwice(c *Config, p *reader) {
 	twice(p, "egress.deny", c.Egress.Deny)
 	twice(p, "egress.quiet", c.Egress.Quiet)
 	twice(p, "setup.egress", c.Setup.Egress)
+	twice(p, "protect.free", c.Protect.Free)
 	seen := map[Glob]string{}
 	for _, tier := range []struct {
 		at    string

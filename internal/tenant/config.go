@@ -260,38 +260,14 @@ const (
 	ReportGoTest = "gotest"
 )
 
-// Tier is what happens to a change of a protected path.
-type Tier string
-
-// The tiers. Unprotected is the zero value.
-const (
-	Unprotected  Tier = ""
-	TierNote     Tier = "note"
-	TierApproval Tier = "approval"
-	TierRefuse   Tier = "refuse"
-)
-
 // Protect lists paths that a change may not touch (Refuse), may touch with a
-// person's approval, or whose change is pointed out.
+// person's approval, or whose change is pointed out, in addition to those that
+// package handover protects by itself. Free takes paths out of the latter.
 type Protect struct {
 	Refuse   []Glob `json:"refuse"`
 	Approval []Glob `json:"approval"`
 	Note     []Glob `json:"note"`
-}
-
-// Tier returns the strictest tier that covers a path, and the pattern.
-func (p Protect) Tier(name string) (Tier, Glob) {
-	for _, tier := range []struct {
-		tier  Tier
-		globs []Glob
-	}{{TierRefuse, p.Refuse}, {TierApproval, p.Approval}, {TierNote, p.Note}} {
-		for _, glob := range tier.globs {
-			if glob.Match(name) {
-				return tier.tier, glob
-			}
-		}
-	}
-	return Unprotected, ""
+	Free     []Glob `json:"free"`
 }
 
 // Handover bounds what is taken out of a workspace.

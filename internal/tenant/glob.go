@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unicode"
 )
 
 // Glob is a pattern for paths in a repository:
@@ -17,7 +16,8 @@ import (
 //     take both for one.
 //
 // Each of these protects more rather than less. Brackets, braces, backslashes
-// and negation are refused: what a list protects should be plain to see.
+// and negation are refused: what a list protects should be plain to see. Package
+// handover does the matching; what is accepted here is part of what it accepts.
 type Glob string
 
 // ParseGlob checks a pattern. One that can match no path of a repository, or is
@@ -63,85 +63,4 @@ func shortGlob(s string) string {
 		return "**"
 	}
 	return short
-}
-
-// Match reports whether the pattern covers a path of the repository.
-func (g Glob) Match(name string) bool {
-	if g == "" {
-		return false
-	}
-	pattern := strings.Split(string(g), "/")
-	if len(pattern) == 1 && g != "**" {
-		pattern = []string{"**", pattern[0]}
-	}
-	components := strings.Split(name, "/")
-	// Covering a directory covers what is below.
-	for n := 1; n <= len(components); n++ {
-		if matchComponents(pattern, components[:n]) {
-			return true
-		}
-	}
-	return false
-}
-
-// matchComponents goes back to the last ** alone: that is enough, as an earlier
-// one could only take components that the last can take too. So time grows with
-// the product of the lengths, never faster.
-func matchComponents(pattern, components []string) bool {
-	p, c, starP, starC := 0, 0, -1, 0
-	for c < len(components) {
-		switch {
-		case p < len(pattern) && pattern[p] == "**":
-			starP, starC = p, c
-			p++
-		case p < len(pattern) && matchComponent([]rune(pattern[p]), []rune(components[c])):
-			p++
-			c++
-		case starP >= 0:
-			starC++
-			p, c = starP+1, starC
-		default:
-			return false
-		}
-	}
-	for p < len(pattern) && pattern[p] == "**" {
-		p++
-	}
-	return p == len(pattern)
-}
-
-func matchComponent(pattern, name []rune) bool {
-	p, n, starP, starN := 0, 0, -1, 0
-	for n < len(name) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			starP, starN = p, n
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || sameLetter(pattern[p], name[n])):
-			p++
-			n++
-		case starP >= 0:
-			starN++
-			p, n = starP+1, starN
-		default:
-			return false
-		}
-	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
-}
-
-// sameLetter compares by Unicode's simple folding, as strings.EqualFold does.
-func sameLetter(a, b rune) bool {
-	if a == b {
-		return true
-	}
-	for r := unicode.SimpleFold(a); r != a; r = unicode.SimpleFold(r) {
-		if r == b {
-			return true
-		}
-	}
-	return false
 }

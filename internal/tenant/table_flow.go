@@ -270,21 +270,19 @@ func gate() shape[[]Check] {
 	})
 }
 
-// hostFiles are what code hosts run by themselves, with their credentials, as
-// soon as a branch is pushed.
-const hostFiles = `[".github/**", ".gitlab-ci.yml", ".gitlab/**", ".gitea/**", ".forgejo/**", ".circleci/**", ".woodpecker/**", .woodpecker.yml, Jenkinsfile, azure-pipelines.yml, bitbucket-pipelines.yml]`
-
 func protect() shape[Protect] {
 	globs := func() shape[[]Glob] {
 		return list(refine(line("pattern", "a pattern with *, ? and **, such as deploy/**", anything), "pattern", "a pattern with *, ? and **, such as deploy/**", nil, ParseGlob), 256)
 	}
 	return object("protected paths", nil,
-		bind(entry{name: "refuse", doc: "A change of these is refused. A list of your own replaces the default, which names what code hosts run by themselves.", example: `[".github/**"]`, standard: hostFiles},
+		bind(entry{name: "refuse", doc: "A change of these is refused, as is one of what code hosts run by themselves.", example: "[deploy/**]", absent: "only what is built in"},
 			globs(), func(p *Protect) *[]Glob { return &p.Refuse }),
-		bind(entry{name: "approval", doc: "A change of these waits for a person's approval.", example: "[go.mod, go.sum, CODEOWNERS]"},
+		bind(entry{name: "approval", doc: "A change of these waits for a person's approval, as does one of what starts by itself on a person's machine.", example: "[go.mod, go.sum, CODEOWNERS]", absent: "only what is built in"},
 			globs(), func(p *Protect) *[]Glob { return &p.Approval }),
-		bind(entry{name: "note", doc: "A change of these is pointed out in the pull request.", example: "[docs/**]"},
+		bind(entry{name: "note", doc: "A change of these is pointed out in the pull request, as is one of what decides what is installed and built.", example: "[docs/**]", absent: "only what is built in"},
 			globs(), func(p *Protect) *[]Glob { return &p.Note }),
+		bind(entry{name: "free", doc: "Takes paths out of what is built in. One that is listed above stays as it is there, so that a path here and in approval is lowered from refuse to approval.", example: "[Makefile]", absent: "nothing"},
+			globs(), func(p *Protect) *[]Glob { return &p.Free }),
 	)
 }
 

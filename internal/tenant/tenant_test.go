@@ -87,7 +87,7 @@ func TestFullConfig(t *testing.T) {
 			{Name: "vet", Run: "go vet ./...", Timeout: 5 * time.Minute, Report: "exit"},
 			{Name: "test", Run: "go test -json ./...", Timeout: 20 * time.Minute, Report: "gotest", MinTests: 1, Env: map[string]string{"CGO_ENABLED": "0"}},
 		},
-		Protect:  Protect{Refuse: []Glob{".github/**"}, Approval: []Glob{"go.mod", "go.sum"}, Note: []Glob{"docs/**"}},
+		Protect:  Protect{Refuse: []Glob{".github/**"}, Approval: []Glob{"go.mod", "go.sum"}, Note: []Glob{"docs/**"}, Free: []Glob{"Makefile"}},
 		Handover: Handover{Leftovers: "refuse", MaxCommits: 20, MaxFiles: 50, MaxBytes: 1 << 20, Allow: []string{"symlinks"}},
 		Merge: Merge{Mode: "engine", Rule: merge.Rule{All: []merge.Rule{
 			{Gates: "passed"},
@@ -128,9 +128,6 @@ func TestDefaults(t *testing.T) {
 	}
 	if got.Repo.Trigger.Label != "agent" || got.Repo.Trigger.By.Group != merge.Write {
 		t.Errorf("trigger: %+v", got.Repo.Trigger)
-	}
-	if tier, _ := got.Protect.Tier(".github/workflows/ci.yml"); tier != TierRefuse {
-		t.Errorf("the host's CI files are not protected by default: %q", tier)
 	}
 	if (got.Egress.Decide(egress.Attempt{Host: "example.com", Port: 443})).Allowed {
 		t.Error("the default lets a host be reached")
