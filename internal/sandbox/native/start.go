@@ -79,7 +79,7 @@ func (d Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Running, 
 		return nil, err
 	}
 	r := &run{spec: spec, started: time.Now(), pidfd: -1, done: make(chan struct{})}
-	if err := r.start(d); err != nil {
+	if err := r.start(ctx, d); err != nil {
 		r.abandon()
 		return nil, r.explain(err)
 	}
@@ -89,7 +89,7 @@ func (d Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Running, 
 
 func (r *run) own(fd int) { r.owned = append(r.owned, fd) }
 
-func (r *run) start(d Driver) error {
+func (r *run) start(ctx context.Context, d Driver) error {
 	b := r.spec.Boundary
 	privileged, err := privileged()
 	if err != nil {
@@ -119,12 +119,16 @@ func (r *run) start(d Driver) error {
 			return err
 		}
 	}
-	return r.launch(r.plan.build())
+	return r.launch(ctx, r.plan.build())
 }
 
+// startLimit ends a start that does not end by itself. A PID 1 is not killed by a
+// fault of its own: it would fault for ever.
+const startLimit = time.Minute
+
 // launch forks, maps the child's ids, and waits until the command runs.
-func (r *run) launch(prog *kernel.Program) error {
-	goRead, goWrite := r.files[0], r.files[1]
+func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
+	goWrite := r.files[1]
 	var err error
 	if r.child, err = prog.Start(outerNamespaces, r.plan.fds.list); err != nil {
 		return err
@@ -132,6 +136,11 @@ func (r *run) launch(prog *kernel.Program) error {
 	if r.pidfd, err = unix.PidfdOpen(r.child.PID, 0); err != nil {
 		return err
 	}
+	kill := func() { _ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0) }
+	cancelled := context.AfterFunc(ctx, kill)
+	defer cancelled()
+	limit := time.AfterFunc(startLimit, kill)
+	defer limit.Stop()
 	id := r.spec.Boundary.Identity
 	outside := owner{uint32(os.Geteuid()), uint32(os.Getegid())}
 	if r.plan.privileged {
@@ -148,7 +157,6 @@ func (r *run) launch(prog *kernel.Program) error {
 	if _, err := goWrite.Write([]byte{1}); err != nil {
 		return &sandbox.StartError{Step: "let the sandbox start", Err: err}
 	}
-	_ = goRead
 	r.closeOwned()
 	if err := r.receive(); err != nil {
 		// The child's own report says more, if there is one.
