@@ -103,12 +103,12 @@ func engineConfig(c *tenant.Config) (engine.Config, error) {
 		Tenant: c.Tenant, Repository: c.Repo.URL.String(), Digest: digest,
 		View:   engine.View{ReadOnly: c.View.RO, Path: viewPath(c.View.Path), Limits: c.View.Limits, AllowMissing: c.View.AllowMissing},
 		Egress: c.Egress,
-		Setup:  engine.Setup{Commands: c.Setup.Run, Files: c.Setup.Key, Egress: c.SetupPolicy()},
+		Setup:  engine.Setup{Commands: c.Setup.Run, Files: c.Setup.Key, Egress: c.SetupPolicy(), Time: c.Setup.Timeout},
 		Agent:  agent.Command{Args: c.Agent.Command, Env: variables(c.Agent.Env)}, Instructions: c.Agent.Instructions == tenant.InstructionsBase,
 		Leftovers:     c.Handover.Leftovers == tenant.LeftoversCommit,
 		MergeByPerson: c.Merge.Mode != tenant.MergeEngine, MergeRule: c.Merge.Rule,
 	}
-	// A label starts work by itself; whoever names an issue needs none.
+	out.Trigger = engine.Trigger{Label: c.Repo.Trigger.Label, By: c.Repo.Trigger.By}
 	if c.Repo.Base != "" {
 		ref, err := gitcmd.Branch(c.Repo.Base)
 		if err != nil {

@@ -72,6 +72,8 @@ type Trigger struct {
 	// Label must be on the issue, put there by somebody with write access; ""
 	// asks for none: the operator names the issue.
 	Label string
+	// By is who of those may put it there; nobody is the zero value.
+	By merge.People
 }
 
 // View is the host's system with what the tenant adds.
@@ -90,6 +92,8 @@ type Setup struct {
 	// Files at the base commit are part of the layer's key.
 	Files  []string
 	Egress egress.Policy
+	// Time ends each command; 0 does not.
+	Time time.Duration
 }
 
 // Stage is one agent call.

@@ -17,6 +17,7 @@ import (
 	"confine/internal/gitcmd"
 	"confine/internal/handover"
 	"confine/internal/hostview"
+	"confine/internal/merge"
 	"confine/internal/plaintext"
 	"confine/internal/store"
 	"confine/internal/workspace"
@@ -247,8 +248,8 @@ func (r *run) readIssue(ctx context.Context) error {
 	}
 	label, labelled := r.triggerLabel(issue)
 	if r.o.Config.Trigger.Label != "" && !labelled {
-		return refused("trigger", "repo.trigger.label", "somebody with write access puts the label on the issue",
-			"issue %d has no label %q from somebody with write access", issue.Number, r.o.Config.Trigger.Label)
+		return refused("trigger", "repo.trigger.label", "somebody whom repo.trigger.by names puts the label on the issue",
+			"issue %d has no label %q from somebody with write access whom repo.trigger.by names", issue.Number, r.o.Config.Trigger.Label)
 	}
 	vouched := func(t codehost.Text) bool {
 		return t.Author.Permission.AtLeast(codehost.PermissionWrite) || labelled && t.VouchedAt(label.At)
@@ -293,10 +294,13 @@ func (r *run) ended(id string) bool {
 	return r.runs.Load(id, &rec) == nil && rec.State != Running
 }
 
-// triggerLabel finds the trigger's label if somebody with write access set it.
+// triggerLabel finds the trigger's label if somebody set it who may: with write
+// access, and among those the config names.
 func (r *run) triggerLabel(i codehost.Issue) (codehost.Label, bool) {
+	t := r.o.Config.Trigger
 	for _, l := range i.Labels {
-		if l.Name == r.o.Config.Trigger.Label && l.Name != "" && l.By.Permission.AtLeast(codehost.PermissionWrite) {
+		by := merge.Person{Name: l.By.Name, Permission: merge.Permission(l.By.Permission)}
+		if l.Name == t.Label && l.Name != "" && l.By.Permission.AtLeast(codehost.PermissionWrite) && t.By.Include(by) {
 			return l, true
 		}
 	}

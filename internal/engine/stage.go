@@ -76,6 +76,7 @@ func (r *run) setup(ctx context.Context) error {
 			return err
 		}
 	}
+	base.Boundary.Limits.Time = s.Time
 	r.layer, err = workspace.Setup(ctx, workspace.SetupOptions{
 		Base: base, Dir: r.dirs.layers, Lent: r.lent, LentBranch: r.baseRef, Commit: r.rec.Base,
 		Commands: s.Commands, Egress: server, Output: &output{r: r, stage: "setup"},

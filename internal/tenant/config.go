@@ -84,7 +84,7 @@ type Credential struct {
 	Token     Secret `json:"token"`
 }
 
-// Trigger says which issues start work.
+// Trigger says which issues may be worked on. The zero value asks for no label.
 type Trigger struct {
 	Label string `json:"label"`
 	// By is who may set the label.
@@ -164,7 +164,7 @@ type Setup struct {
 	// Key are files of the repository on whose contents the result depends.
 	Key    []string      `json:"key"`
 	Egress []egress.Rule `json:"egress"`
-	// Timeout is for all commands together.
+	// Timeout is for each command.
 	Timeout time.Duration `json:"timeout"`
 }
 

@@ -84,7 +84,7 @@ func repo() shape[Repo] {
 			credential(), func(r *Repo) *Credential { return &r.Credential }),
 		bind(entry{name: "base", doc: "Branch that changes are merged into.", example: "main", absent: "the host's default branch"},
 			branch(), func(r *Repo) *string { return &r.Base }),
-		bind(entry{name: "trigger", doc: "Which issues start work by themselves.", example: "{label: agent, by: writers}", standard: "{}"},
+		bind(entry{name: "trigger", doc: "Which issues may be worked on. The label also vouches for the issue's text as it was then, whoever wrote it.", example: "{label: agent, by: writers}", absent: "any issue that somebody with write access wrote"},
 			trigger(), func(r *Repo) *Trigger { return &r.Trigger }),
 		bind(entry{name: "until", doc: "How far a run goes: write a plan, make commits, open a pull request, merge it.", example: "merge", standard: "pr"},
 			oneOf[Until](now("plan", "commits", "pr", "merge")...), func(r *Repo) *Until { return &r.Until }),
@@ -104,14 +104,14 @@ func credential() shape[Credential] {
 
 func trigger() shape[Trigger] {
 	return object("trigger", nil,
-		bind(entry{name: "label", doc: "Label that starts work on an issue.", example: "agent", standard: "agent"},
+		bind(entry{name: "label", doc: "Label that the issue must have.", example: "agent", standard: "agent"},
 			line("label", "the name of a label", func(s string) error {
 				if len(s) > 100 {
 					return errors.New("is longer than 100 bytes")
 				}
 				return nil
 			}), func(t *Trigger) *string { return &t.Label }),
-		bind(entry{name: "by", doc: "Who may set it. The label of anyone else starts nothing.", example: "admins", standard: "writers"},
+		bind(entry{name: "by", doc: "Who may set it, of those with write access. The label of anyone else counts for nothing.", example: "admins", standard: "writers"},
 			people(), func(t *Trigger) *merge.People { return &t.By }),
 	)
 }
@@ -222,7 +222,7 @@ func setup() shape[Setup] {
 			list(setupRule(), 256), func(s *Setup) *[]egress.Rule { return &s.Egress }),
 		bind(entry{name: "system", doc: "Keeps what the setup wrote to /usr, /etc and /opt.", example: "true", later: "only what it writes to the workspace and to the home directory is kept"},
 			boolean(), func(*Setup) *bool { return new(bool) }),
-		bind(entry{name: "timeout", doc: "Time for all commands together.", example: "10m", standard: "15m"},
+		bind(entry{name: "timeout", doc: "Time after which a command is ended, and the run with it.", example: "10m", standard: "15m"},
 			duration(), func(s *Setup) *time.Duration { return &s.Timeout }),
 	)
 }

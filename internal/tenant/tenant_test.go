@@ -126,8 +126,11 @@ func TestDefaults(t *testing.T) {
 	if got.View.Limits.Memory != 4<<30 || got.View.Limits.Pids != 1024 || got.View.Limits.Disk != 10<<30 {
 		t.Errorf("limits: %+v", got.View.Limits)
 	}
-	if got.Repo.Trigger.Label != "agent" || got.Repo.Trigger.By.Group != merge.Write {
+	if got.Repo.Trigger.Label != "" {
 		t.Errorf("trigger: %+v", got.Repo.Trigger)
+	}
+	if got := parse(t, with(t, "repo: {url: local:/srv/x, trigger: {}}")).Repo.Trigger; got.Label != "agent" || got.By.Group != merge.Write {
+		t.Errorf("trigger: %+v", got)
 	}
 	if (got.Egress.Decide(egress.Attempt{Host: "example.com", Port: 443})).Allowed {
 		t.Error("the default lets a host be reached")
