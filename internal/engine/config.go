@@ -119,7 +119,6 @@ type Options struct {
 	// Weakened is told of layers that are missing and allowed to be.
 	Weakened func(boundary.Layer, string)
 	Now      func() time.Time
-	// MergeJournal and the like live below StateDir.
 }
 
 // Event is progress.
