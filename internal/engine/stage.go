@@ -69,7 +69,7 @@ func (r *run) setup(ctx context.Context) error {
 		rules        []string
 	)
 	for _, rule := range s.Egress.Allow {
-		rules = append(rules, rule.String())
+		rules = append(rules, fmt.Sprintf("%s %s private=%t", rule, rule.Proto, rule.Private))
 	}
 	if len(rules) > 0 {
 		if server, err = r.egress(s.Egress, &refusedHosts); err != nil {
