@@ -86,8 +86,8 @@ func TestCaptureTLSName(t *testing.T) {
 				readAll(t, conn)
 				up.mu.Lock()
 				defer up.mu.Unlock()
-				if up.got.String() != want {
-					t.Errorf("upstream got %d bytes, want %d", up.got.Len(), len(want))
+				if up.text() != want {
+					t.Errorf("upstream got %d bytes, want %d", len(up.text()), len(want))
 				}
 				return
 			}

@@ -162,6 +162,13 @@ func (u *upstream) counts() (conns, n int) {
 	return u.conns, u.got.Len()
 }
 
+// text is what arrived so far.
+func (u *upstream) text() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.got.String()
+}
+
 // recorded hides the connection's own WriteTo, which would pass Read by.
 type recorded struct {
 	net.Conn

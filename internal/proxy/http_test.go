@@ -90,7 +90,7 @@ func TestCaptureHTTP(t *testing.T) {
 	if conns, _ := up.counts(); conns != 1 {
 		t.Errorf("%d connections upstream", conns)
 	}
-	if got := up.got.String(); strings.Contains(got, "User-Agent") || strings.Contains(got, "Accept-Encoding") || strings.Contains(got, "http://") {
+	if got := up.text(); strings.Contains(got, "User-Agent") || strings.Contains(got, "Accept-Encoding") || strings.Contains(got, "http://") {
 		t.Errorf("upstream got %q", got)
 	}
 }
@@ -441,8 +441,8 @@ func TestHTTPWebSocket(t *testing.T) {
 	}
 	up.mu.Lock()
 	defer up.mu.Unlock()
-	if strings.Contains(up.got.String(), "h2c") || strings.Contains(up.got.String(), "Settings") {
-		t.Errorf("upstream got %q", up.got.String())
+	if strings.Contains(up.text(), "h2c") || strings.Contains(up.text(), "Settings") {
+		t.Errorf("upstream got %q", up.text())
 	}
 }
 
