@@ -84,8 +84,6 @@ func TestCaptureTLSName(t *testing.T) {
 					t.Fatal(err)
 				}
 				readAll(t, conn)
-				up.mu.Lock()
-				defer up.mu.Unlock()
 				if up.text() != want {
 					t.Errorf("upstream got %d bytes, want %d", len(up.text()), len(want))
 				}

@@ -439,8 +439,6 @@ func TestHTTPWebSocket(t *testing.T) {
 			t.Errorf("%s: %d %q", value, code, body)
 		}
 	}
-	up.mu.Lock()
-	defer up.mu.Unlock()
 	if strings.Contains(up.text(), "h2c") || strings.Contains(up.text(), "Settings") {
 		t.Errorf("upstream got %q", up.text())
 	}
