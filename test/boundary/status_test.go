@@ -1,0 +1,128 @@
+package boundary
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// confined runs `confine run` in dir and returns what it wrote and its status.
+func confined(t *testing.T, dir string, env []string, args ...string) (out, errs string, status int) {
+	t.Helper()
+	cmd := exec.Command(program(t), append([]string{"run"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestExitStatuses: those of the command pass through, those of confine are the
+// ones that shells and timeout(1) use.
+func TestExitStatuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+		says   string
+	}{
+		"success":        {[]string{"--", "true"}, 0, ""},
+		"status":         {[]string{"--", "sh", "-c", "exit 42"}, 42, ""},
+		"signal":         {[]string{"--", "sh", "-c", "kill -TERM $$"}, 143, ""},
+		"time limit":     {[]string{"--timeout", "300ms", "--", "sleep", "60"}, 124, "time limit"},
+		"not found":      {[]string{"--", "no-such-program"}, 127, "not on this host's PATH"},
+		"not executable": {[]string{"--", "/usr/share"}, 126, ""},
+		"memory":         {[]string{"--memory", "48MiB", "--", "sh", "-c", `x=$(head -c 300000000 /dev/zero | tr "\0" a); sleep 20`}, 137, "memory limit"},
+		"wrong flag":     {[]string{"--no-such-flag", "--", "true"}, 125, "unknown flag"},
+		"wrong rule":     {[]string{"--net", "*", "--", "true"}, 125, "--net"},
+		"wrong mask":     {[]string{"--mask", "../x", "--", "true"}, 125, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, errs, status := confined(t, dir, nil, c.args...)
+			if status != c.status || !strings.Contains(errs, c.says) {
+				t.Errorf("status %d, want %d: %s", status, c.status, errs)
+			}
+		})
+	}
+}
+
+// TestEnvironmentIsMadeFromEmpty: nothing of the caller's comes in but what is
+// named.
+func TestEnvironmentIsMadeFromEmpty(t *testing.T) {
+	env := []string{"SECRET_TOKEN=hunter2", "NAMED=given"}
+	if out, err := exec.Command("env", env...).Output(); err != nil || !strings.Contains(string(out), "hunter2") {
+		t.Fatalf("control: %v", err)
+	}
+	out, _, _ := confined(t, t.TempDir(), env, "--env", "NAMED", "--env", "SET=value", "--", "env")
+	if strings.Contains(out, "hunter2") || !strings.Contains(out, "NAMED=given") || !strings.Contains(out, "SET=value") {
+		t.Errorf("environment inside:\n%s", out)
+	}
+}
+
+// TestReportIsJSON: with --json standard output is one object that holds what
+// the command wrote.
+func TestReportIsJSON(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ".env"), []byte("S=1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, status := confined(t, dir, nil, "--json", "--", "sh", "-c", "echo out; echo err >&2; cat .env; mkdir .vscode; echo '{}' > .vscode/tasks.json; exit 3")
+	var r struct {
+		Exit           struct{ Status int }
+		Stdout, Stderr string
+		Masked         []string
+		Review         []struct{ Path string }
+		Refusals       []any
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if status != 3 || r.Exit.Status != 3 || r.Stdout != "out\n" || r.Stderr != "err\n" || len(r.Masked) != 1 || r.Refusals == nil {
+		t.Errorf("status %d, %+v", status, r)
+	}
+	if len(r.Review) != 1 || r.Review[0].Path != ".vscode/tasks.json" {
+		t.Errorf("review %+v", r.Review)
+	}
+}
+
+// TestRootInsideIsNobodyOutside: --user root is id 0 without a capability, and
+// its files belong to the caller.
+func TestRootInsideIsNobodyOutside(t *testing.T) {
+	dir := t.TempDir()
+	out, _, _ := confined(t, dir, nil, "--user", "root", "--", "sh", "-c", "id -u; grep CapEff /proc/self/status; echo x > made; chown 1:1 made || echo refused")
+	if !strings.HasPrefix(out, "0\n") || !strings.Contains(out, "CapEff:\t0000000000000000") || !strings.Contains(out, "refused") {
+		t.Errorf("inside: %s", out)
+	}
+	if err := os.Remove(filepath.Join(dir, "made")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostOnlyWhatIsNamed: a host directory is there with --ro and not without.
+func TestHostOnlyWhatIsNamed(t *testing.T) {
+	lent, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(lent, "f")
+	if err := os.WriteFile(file, []byte("lent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, status := confined(t, t.TempDir(), nil, "--", "cat", file); status == 0 || out != "" {
+		t.Errorf("without --ro: %q", out)
+	}
+	out, errs, status := confined(t, t.TempDir(), nil, "--ro", lent, "--", "sh", "-c", "cat "+file+"; echo x > "+file)
+	if out != "lent" || status == 0 || !strings.Contains(errs, "Read-only file system") {
+		t.Errorf("with --ro: %q %q", out, errs)
+	}
+}
