@@ -182,6 +182,7 @@ func TestEndsWithoutMerge(t *testing.T) {
 		"adds too much":      {script: "head -c 20000000 /dev/urandom > big; " + fix, state: engine.Refused, reason: "bytes", rescue: true, change: func(o *engine.Options) { o.Config.Rules.MaxBytes, o.Config.Rules.MaxFileBytes = 1<<20, 1<<20 }},
 		"amends the base":    {script: "sed -i 's/-/+/' sum.sh; git add -A; git -c user.name=x -c user.email=x@y commit -q --amend -m Base", state: engine.Refused, reason: "base", rescue: true},
 		"nests a repository": {script: "git init -q inner; touch inner/x; echo '# no' >> sum.sh", state: engine.Failed, reason: "gate has not passed", rescue: true},
+		"fills the disk":     {script: "head -c 200000000 /dev/zero > big; sleep 60", state: engine.Failed, reason: "disk limit", rescue: true, change: func(o *engine.Options) { o.Config.View.Limits.Disk = 50 << 20 }},
 		"is not there":       {script: "", state: engine.Refused, reason: "not-there", change: func(o *engine.Options) { o.Config.Agent = agent.Command{Args: []string{"not-there"}} }},
 		"takes too long":     {script: "trap '' TERM; sleep 300", state: engine.Failed, reason: "time limit", change: func(o *engine.Options) { o.Config.Stages[0].Time = time.Second }},
 		"is a fork bomb":     {script: "f() { f | f & }; f; sleep 2; exit 9", state: engine.Failed, reason: "stage implement"},
