@@ -82,7 +82,12 @@ func eachObject(out *bufio.Reader, hashes []Hash, f func(Object, io.Reader) erro
 		if _, err := io.Copy(io.Discard, content); err != nil {
 			return fmt.Errorf("read object %s: %w", h.Short(), err)
 		}
-		if end, err := out.ReadByte(); err != nil || end != '\n' {
+		end, err := out.ReadByte()
+		if err != nil {
+			// Which may be that the answer was larger than allowed.
+			return fmt.Errorf("read object %s: git's answer is cut off: %w", h.Short(), err)
+		}
+		if end != '\n' {
 			return fmt.Errorf("read object %s: git's answer is cut off", h.Short())
 		}
 	}
