@@ -55,7 +55,7 @@ func TestAContenderThatDoesNotConfineIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("control: %v", err)
 	}
-	impostor := contender{name: "impostor", command: all[0].command}
+	impostor := contender{name: "impostor", prepare: all[0].prepare}
 	if err := impostor.tryOut(t.TempDir()); err == nil || !strings.Contains(err.Error(), "network namespace") {
 		t.Errorf("error %v", err)
 	}

@@ -3,7 +3,8 @@
 //	bench -confine bin/confine
 //
 // It measures how long `confine run -- /bin/true` takes against the plain
-// program, bubblewrap and runc with a comparable view, and how fast 1 GB moves
+// program, bubblewrap and runc with a comparable view, once as a new process
+// each time and once from a process that runs already, and how fast 1 GB moves
 // through the captured network against a direct connection over loopback. The
 // contenders take turns, round by round, so that a noisy machine is noisy for
 // all of them; what counts are ratios of medians.
@@ -67,7 +68,7 @@ func run(args []string, out io.Writer) error {
 	o := options{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.confine, "confine", "bin/confine", "the program to measure")
-	flags.StringVar(&o.only, "only", "", "comma-separated contenders to measure: exec, bwrap, runc, confine (default all)")
+	flags.StringVar(&o.only, "only", "", "comma-separated contenders to measure: exec, bwrap, runc, confine, resident (default all)")
 	flags.IntVar(&o.rounds, "rounds", 50, "rounds of the start measurement")
 	flags.IntVar(&o.transfer, "transfer-rounds", 5, "rounds of the transfer measurement")
 	flags.Int64Var(&o.bytes, "bytes", 1_000_000_000, "bytes per transfer")
@@ -92,7 +93,7 @@ func run(args []string, out io.Writer) error {
 		Time: time.Now().UTC(), System: kernelRelease(), Processors: runtime.NumCPU(), Root: os.Geteuid() == 0,
 		Bytes: o.bytes, order: map[string][]string{},
 	}
-	if report.Start, err = measureStart(all, o.rounds); err != nil {
+	if report.Start, err = measureStart(all, workspaceIn(work), o.rounds); err != nil {
 		return err
 	}
 	report.order["start"] = names(all)
@@ -108,6 +109,8 @@ func run(args []string, out io.Writer) error {
 func (r *Report) judge() {
 	r.aim("start, confine : bwrap, at most", r.Start, "confine", "bwrap", 1.5)
 	r.aim("start, confine : runc, at most", r.Start, "confine", "runc", 0.25)
+	r.aim("start, resident : bwrap, at most", r.Start, "resident", "bwrap", 1.5)
+	r.aim("start, resident : runc, at most", r.Start, "resident", "runc", 0.25)
 	// Times, not rates: three quarters of the rate are four thirds of the time.
 	for _, direction := range directions {
 		r.aim("time of a transfer "+direction+", captured : direct, at most", r.Through, "captured "+direction, "direct "+direction, 4.0/3)

@@ -2,20 +2,69 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"confine/internal/cli"
 )
 
 // contender runs a command in its own way.
 type contender struct {
 	name string
-	// command returns the process that runs args. Every round makes a new one.
-	command func(args ...string) (*exec.Cmd, error)
+	// prepare returns what runs args once. What it does itself is not timed.
+	prepare func(args ...string) (start, error)
+}
+
+// start runs a prepared command in a directory, to its end.
+type start func(dir string, stdout, stderr io.Writer) error
+
+// process is a contender that is a program: each start is a new process.
+func process(name string, command func(args ...string) (*exec.Cmd, error)) contender {
+	return contender{name, func(args ...string) (start, error) {
+		cmd, err := command(args...)
+		if err != nil {
+			return nil, err
+		}
+		return func(dir string, stdout, stderr io.Writer) error {
+			cmd.Dir, cmd.Stdout, cmd.Stderr = dir, stdout, stderr
+			return cmd.Run()
+		}, nil
+	}}
+}
+
+// resident is everything that `confine run` does, in this process: what a start
+// costs an engine or a tool server that is running already.
+func resident(args ...string) (start, error) {
+	return func(dir string, stdout, stderr io.Writer) error {
+		back, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		if err := os.Chdir(dir); err != nil {
+			return err
+		}
+		if stdout == nil {
+			stdout, stderr = io.Discard, io.Discard
+		}
+		status := cli.Main(context.Background(), cli.Process{
+			Args: append([]string{"run", "--"}, args...), Env: environment, Version: "bench",
+			Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
+		})
+		if err := os.Chdir(back); err != nil {
+			return err
+		}
+		if status != 0 {
+			return fmt.Errorf("exit status %d", status)
+		}
+		return nil
+	}, nil
 }
 
 func names(all []contender) []string {
@@ -33,10 +82,13 @@ var environment = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C"}
 // folder, or a symbolic link to one.
 var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ssl", "/etc/alternatives", "/etc/ld.so.cache"}
 
+// workspaceIn is the directory that every contender runs in.
+func workspaceIn(work string) string { return filepath.Join(work, "workspace") }
+
 // contenders returns those that were asked for. One that is missing is an
 // error: a comparison without it would read as one with it.
 func contenders(o options, work string) ([]contender, error) {
-	workspace := filepath.Join(work, "workspace")
+	workspace := workspaceIn(work)
 	if err := os.Mkdir(workspace, 0o755); err != nil {
 		return nil, fmt.Errorf("make workspace: %w", err)
 	}
@@ -45,16 +97,17 @@ func contenders(o options, work string) ([]contender, error) {
 		return nil, fmt.Errorf("find confine: %w", err)
 	}
 	all := []contender{
-		{"exec", func(args ...string) (*exec.Cmd, error) {
+		process("exec", func(args ...string) (*exec.Cmd, error) {
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Env = environment
 			return cmd, nil
-		}},
-		{"bwrap", func(args ...string) (*exec.Cmd, error) { return bwrap(workspace, args), nil }},
-		{"runc", runcIn(work, workspace)},
-		{"confine", func(args ...string) (*exec.Cmd, error) {
+		}),
+		process("bwrap", func(args ...string) (*exec.Cmd, error) { return bwrap(workspace, args), nil }),
+		process("runc", runcIn(work, workspace)),
+		process("confine", func(args ...string) (*exec.Cmd, error) {
 			return exec.Command(confine, append([]string{"run", "--"}, args...)...), nil
-		}},
+		}),
+		{"resident", resident},
 	}
 	if o.only != "" {
 		wanted := strings.Split(o.only, ",")
@@ -100,13 +153,12 @@ func (c contender) tryOut(workspace string) error {
 
 // output runs one command and returns its standard output.
 func (c contender) output(workspace string, args ...string) (string, error) {
-	cmd, err := c.command(args...)
+	run, err := c.prepare(args...)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", c.name, err)
 	}
 	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = workspace, &stdout, &stderr
-	if err := cmd.Run(); err != nil {
+	if err := run(workspace, &stdout, &stderr); err != nil {
 		return "", fmt.Errorf("%s: run %q: %w: %s", c.name, args, err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
@@ -114,13 +166,13 @@ func (c contender) output(workspace string, args ...string) (string, error) {
 
 // measureStart times /bin/true. Each round begins with another contender, so
 // that none always runs after the same neighbour.
-func measureStart(all []contender, rounds int) (map[string]Timings, error) {
+func measureStart(all []contender, workspace string, rounds int) (map[string]Timings, error) {
 	const warm = 3
 	result := map[string]Timings{}
 	for round := range warm + rounds {
 		for i := range all {
 			c := all[(i+round)%len(all)]
-			took, err := c.timeTrue()
+			took, err := c.timeTrue(workspace)
 			if err != nil {
 				return nil, err
 			}
@@ -132,15 +184,16 @@ func measureStart(all []contender, rounds int) (map[string]Timings, error) {
 	return result, nil
 }
 
-// timeTrue runs /bin/true once, from before the fork until it is reaped.
-func (c contender) timeTrue() (time.Duration, error) {
-	cmd, err := c.command("/bin/true")
+// timeTrue runs /bin/true once, from before the start until it is reaped.
+func (c contender) timeTrue(workspace string) (time.Duration, error) {
+	run, err := c.prepare("/bin/true")
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", c.name, err)
 	}
-	start := time.Now()
-	err = cmd.Run()
-	took := time.Since(start)
+	// Nothing listens: a pipe to read from would be timed as well.
+	begin := time.Now()
+	err = run(workspace, nil, nil)
+	took := time.Since(begin)
 	if err != nil {
 		return 0, fmt.Errorf("%s: run /bin/true: %w", c.name, err)
 	}

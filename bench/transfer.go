@@ -80,7 +80,7 @@ func measureTransfer(all []contender, o options, work string) (map[string]Timing
 
 // buildClient builds netpipe into the workspace, where it is inside as well.
 func buildClient(work string) (string, error) {
-	client := filepath.Join(work, "workspace", "netpipe")
+	client := filepath.Join(workspaceIn(work), "netpipe")
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", client, "./bench/netpipe")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -1,13 +1,13 @@
 package hostview
 
 import (
-	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // host is the file system that is read. Paths are the host's, absolute and
@@ -96,29 +96,48 @@ func (h host) resolve(p string) (string, error) {
 	return at, nil
 }
 
-// readFile reads a regular file of at most limit bytes.
+// readFile reads a regular file of at most limit bytes. It asks the kernel
+// directly: os.File registers each file with the poller, in vain for a regular
+// one, and a start reads thirty of them.
 func (h host) readFile(p string, limit int64) ([]byte, error) {
-	f, err := os.Open(h.real(p))
+	// Neither a named pipe nor a terminal that took the file's place may hold
+	// the start up.
+	fd, err := openRetrying(h.real(p), syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY)
 	if err != nil {
-		return nil, err
+		return nil, &fs.PathError{Op: "open", Path: p, Err: err}
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+	defer syscall.Close(fd)
+	var st syscall.Stat_t
+	if err := syscall.Fstat(fd, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: p, Err: err}
 	}
-	if !info.Mode().IsRegular() || info.Size() > limit {
+	if st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > limit {
 		return nil, fmt.Errorf("read %q: not a file of at most %d bytes", p, limit)
 	}
-	data := make([]byte, info.Size()+1)
-	n, err := io.ReadFull(f, data)
-	switch {
-	case err == nil:
-		return nil, fmt.Errorf("read %q: it grows", p)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return slices.Clip(data[:n]), nil
+	data := make([]byte, st.Size+1)
+	n := 0
+	for n < len(data) {
+		got, err := syscall.Read(fd, data[n:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: p, Err: err}
+		}
+		if n += got; got == 0 || int64(n) == st.Size {
+			return data[:n:n], nil
+		}
 	}
-	return nil, err
+	return nil, fmt.Errorf("read %q: it grows", p)
+}
+
+func openRetrying(p string, flags int) (int, error) {
+	for {
+		fd, err := syscall.Open(p, flags, 0)
+		if err != syscall.EINTR {
+			return fd, err
+		}
+	}
 }
 
 // list is the names in a directory; none when it can't be read.
@@ -139,6 +158,12 @@ func (h host) list(dir string) []string {
 func (h host) match(pattern string) []string {
 	dir, want := path.Split(pattern)
 	dir = path.Clean(dir)
+	if !strings.ContainsAny(want, `*?[\\`) {
+		if slices.Contains(h.list(dir), want) {
+			return []string{path.Join(dir, want)}
+		}
+		return nil
+	}
 	var found []string
 	for _, name := range h.list(dir) {
 		if ok, err := path.Match(want, name); err == nil && ok {

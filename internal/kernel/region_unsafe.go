@@ -28,9 +28,14 @@ const (
 // sandbox is made of, and makes the fork cheap: nothing else is copied or
 // write-protected.
 type region struct {
-	mem  []byte
-	used int
+	mem   []byte
+	used  int
+	ready int // memory below this is there
 }
+
+// readyBytes is how much memory is asked for at once. One call for a few dozen
+// pages costs less than a fault for each, many times less in a virtual machine.
+const readyBytes = 128 << 10
 
 func newRegion() (*region, error) {
 	mem, err := unix.Mmap(-1, 0, regionBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
@@ -47,6 +52,11 @@ func (r *region) free() { _ = unix.Munmap(r.mem) }
 func (r *region) alloc(n int) ([]byte, uintptr, error) {
 	if n < 0 || n > len(r.mem)-r.used-16 {
 		return nil, 0, errors.New("the sandbox's files and commands take more than 64 MiB")
+	}
+	if end := r.used + n; end > r.ready && r.ready < len(r.mem) {
+		r.ready = min(len(r.mem), (end+readyBytes-1)/readyBytes*readyBytes)
+		// Without it (before Linux 5.14) the pages come one by one.
+		_ = unix.Madvise(r.mem[:r.ready], unix.MADV_POPULATE_WRITE)
 	}
 	b := r.mem[r.used : r.used+n : r.used+n]
 	addr := r.base() + uintptr(r.used)

@@ -59,6 +59,7 @@ type walk struct {
 	busy    int
 	entries int
 	err     error
+	more    func()
 }
 
 // LimitError is a tree with more entries than are looked at.
@@ -77,22 +78,33 @@ func (w *walk) run() error {
 	w.wake.L = &w.mu
 	w.todo = []string{""}
 	var group sync.WaitGroup
-	for range min(8, max(2, runtime.GOMAXPROCS(0))) {
-		group.Go(func() {
-			buf := make([]byte, 64<<10)
-			for {
-				rel, ok := w.next()
-				if !ok {
-					return
-				}
-				below, n, err := w.one(rel, buf)
-				w.done(below, n, err)
-			}
-		})
-	}
+	// The others are started once there is more to do than one can: in a small
+	// workspace that is never, and a thread costs more than its directories.
+	w.more = sync.OnceFunc(func() {
+		for range min(8, max(2, runtime.GOMAXPROCS(0))) - 1 {
+			group.Go(w.work)
+		}
+	})
+	w.work()
 	group.Wait()
 	return w.err
 }
+
+// work reads directories until none is left.
+func (w *walk) work() {
+	buf := make([]byte, 32<<10)
+	for {
+		rel, ok := w.next()
+		if !ok {
+			return
+		}
+		below, n, err := w.one(rel, buf)
+		w.done(below, n, err)
+	}
+}
+
+// crowd is how many directories wait before others come to help.
+const crowd = 16
 
 func (w *walk) next() (string, bool) {
 	w.mu.Lock()
@@ -121,6 +133,9 @@ func (w *walk) done(below []string, n int, err error) {
 		w.err = err
 	}
 	w.todo = append(w.todo, below...)
+	if len(w.todo) >= crowd {
+		w.more()
+	}
 	w.wake.Broadcast()
 }
 
