@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -125,4 +126,22 @@ func TestHostOnlyWhatIsNamed(t *testing.T) {
 	if out != "lent" || status == 0 || !strings.Contains(errs, "Read-only file system") {
 		t.Errorf("with --ro: %q %q", out, errs)
 	}
+}
+
+// syncBuffer is a buffer that one side reads while the other writes.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

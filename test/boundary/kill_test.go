@@ -1,0 +1,222 @@
+package boundary
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// uniqueSeconds is an argument for sleep(1) that no other process has.
+func uniqueSeconds(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("%d.%09d", 200+rand.IntN(100), rand.IntN(1_000_000_000))
+}
+
+// processesWith lists the processes that have a word in their command line.
+func processesWith(t *testing.T, word string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range files {
+		line, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(line, []byte(word)) {
+			found = append(found, fmt.Sprintf("%s: %q", filepath.Dir(f), line))
+		}
+	}
+	return found
+}
+
+// noneLeft waits a moment for the last of them to go.
+func noneLeft(t *testing.T, word string) {
+	t.Helper()
+	var left []string
+	for range 100 {
+		if left = processesWith(t, word); len(left) == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("left behind: %s", strings.Join(left, "\n"))
+}
+
+// TestSignalsReachTheCommand: confine passes on what asks a program to end, and
+// the command may answer in its own way.
+func TestSignalsReachTheCommand(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+	}{{"TERM", syscall.SIGTERM}, {"INT", syscall.SIGINT}, {"HUP", syscall.SIGHUP}, {"USR1", syscall.SIGUSR1}} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(program(t), "run", "--", "sh", "-c", "trap 'echo got; exit 7' "+c.name+"; echo ready; while :; do sleep 0.05; done")
+			cmd.Dir = t.TempDir()
+			out := &syncBuffer{}
+			cmd.Stdout, cmd.Stderr = out, out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for range 400 {
+				if strings.Contains(out.String(), "ready") {
+					break
+				}
+				time.Sleep(25 * time.Millisecond)
+			}
+			if err := cmd.Process.Signal(c.signal); err != nil {
+				t.Fatal(err)
+			}
+			timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+			defer timer.Stop()
+			_ = cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != 7 || !strings.Contains(out.String(), "got") {
+				t.Errorf("status %d: %q", status, out.String())
+			}
+		})
+	}
+}
+
+// TestKilledAtAnyMomentNothingIsLeft kills confine at random points of a start
+// and of a run. What it started must be gone, and a run beside it untouched.
+func TestKilledAtAnyMomentNothingIsLeft(t *testing.T) {
+	confine, dir := program(t), t.TempDir()
+	neighbourMark := uniqueSeconds(t)
+	neighbour := exec.Command(confine, "run", "--", "sh", "-c", "read x; echo heard $x; exit 3 # "+neighbourMark)
+	neighbour.Dir = t.TempDir()
+	stdin, err := neighbour.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := &syncBuffer{}
+	neighbour.Stdout = answer
+	if err := neighbour.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = neighbour.Process.Kill() })
+	for range 400 {
+		if len(processesWith(t, neighbourMark)) > 1 {
+			break
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
+	mounts := ownMounts(t)
+	entries := tempEntries(t)
+
+	var marks []string
+	ran, adopted := 0, 0
+	for i := range 40 {
+		mark := uniqueSeconds(t)
+		marks = append(marks, mark)
+		cmd := exec.Command(confine, "run", "--", "sh", "-c", "echo running; sleep "+mark+" & exec setsid sleep "+mark)
+		cmd.Dir = dir
+		out := &syncBuffer{}
+		cmd.Stdout = out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		adopted += len(orphans(t, neighbour.Process.Pid))
+		if strings.Contains(out.String(), "running") {
+			ran++
+		}
+	}
+	if adopted == 0 {
+		t.Error("control: nothing of a killed run was ever seen")
+	}
+	if ran == 0 || ran == len(marks) {
+		t.Errorf("%d of %d were killed while the command ran: the test has to hit both a start and a run", ran, len(marks))
+	}
+	for _, m := range marks {
+		noneLeft(t, m)
+	}
+	if now := ownMounts(t); now != mounts {
+		t.Errorf("mounts differ: %s", now)
+	}
+	var left []string
+	for range 100 {
+		if left = orphans(t, neighbour.Process.Pid); len(left) == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	// What a killed run could not remove goes at the next start.
+	if _, errs, status := confined(t, dir, nil, "--", "true"); status != 0 {
+		t.Errorf("next start: %d %s", status, errs)
+	}
+	if now := tempEntries(t); now != entries {
+		t.Errorf("temporary files were %s, are %s", entries, now)
+	}
+	if _, err := stdin.Write([]byte("you\n")); err != nil {
+		t.Fatal(err)
+	}
+	_ = neighbour.Wait()
+	if neighbour.ProcessState.ExitCode() != 3 || !strings.Contains(answer.String(), "heard you") {
+		t.Errorf("neighbour: %v %q", neighbour.ProcessState, answer.String())
+	}
+}
+
+func ownMounts(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// tempEntries are confine's own names in the folder for temporary files.
+func tempEntries(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), "confine-run*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(found)
+}
+
+// orphans are the living children of this process, but one. With
+// PR_SET_CHILD_SUBREAPER what a killed confine leaves behind becomes its child.
+func orphans(t *testing.T, but int) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, f := range files {
+		data, _ := os.ReadFile(f)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		// PID (NAME) STATE PPID …; a name may hold spaces and brackets.
+		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) || pid == but {
+			continue
+		}
+		if fields[0] == "Z" {
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+			continue
+		}
+		left = append(left, string(data))
+	}
+	return left
+}
