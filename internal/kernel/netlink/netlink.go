@@ -82,7 +82,8 @@ const loopback = 1
 // to it: a program that connects anywhere reaches this namespace.
 //
 // The addresses are not loopback addresses, as getaddrinfo with AI_ADDRCONFIG
-// finds no IPv4 or IPv6 on a host that has only those.
+// finds no IPv4 or IPv6 on a host that has only those. The zero v6 leaves IPv6
+// out, for a kernel without it.
 func Loopback(v4, v6 netip.Addr) Batch {
 	const flags = unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	var out Batch
@@ -90,13 +91,17 @@ func Loopback(v4, v6 netip.Addr) Batch {
 		out.Bytes = append(out.Bytes, m.done()...)
 		out.Acks++
 	}
-	for i, a := range []netip.Addr{v4, v6} {
+	addrs := []netip.Addr{v4, v6}
+	if !v6.IsValid() {
+		addrs = addrs[:1]
+	}
+	for i, a := range addrs {
 		family, bits := family(a)
 		m := newMessage(unix.RTM_NEWADDR, flags, uint32(i))
 		m.bytes(family, bits, unix.IFA_F_NODAD, unix.RT_SCOPE_HOST).bytes(host32(loopback)...)
 		add(m.attr(unix.IFA_LOCAL, a.AsSlice()).attr(unix.IFA_ADDRESS, a.AsSlice()))
 	}
-	for i, a := range []netip.Addr{v4, v6} {
+	for i, a := range addrs {
 		family, _ := family(a)
 		m := newMessage(unix.RTM_NEWROUTE, flags, uint32(2+i))
 		m.bytes(family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)

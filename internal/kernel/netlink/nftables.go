@@ -49,8 +49,10 @@ func Capture(v4, v6 netip.Addr, port uint16) Batch {
 	}
 	rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV4), destination4(1), equal(127), accept())
 	rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV4), destination4(4), equal(v4.AsSlice()...), accept())
-	rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(netip.IPv6Loopback().AsSlice()...), accept())
-	rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(v6.AsSlice()...), accept())
+	if v6.IsValid() {
+		rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(netip.IPv6Loopback().AsSlice()...), accept())
+		rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(v6.AsSlice()...), accept())
+	}
 	rule(meta(unix.NFT_META_L4PROTO), equal(unix.IPPROTO_TCP), load(binary.BigEndian.AppendUint16(nil, port)), redirect())
 	add(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	return out

@@ -35,16 +35,27 @@ var (
 	address6 = netip.MustParseAddr("fd63:6f6e:6669::1")
 )
 
-// The sockets of a captured network in the order they are handed out.
+// The sockets of a captured network, in the order they are handed out. The last
+// one is only there where the host has IPv6.
 const (
 	socketDNS = iota
 	socketDNSTCP
-	socketCapture4
-	socketCapture6
 	socketConnect
 	socketOwner
-	egressSockets
+	socketCapture4
+	socketCapture6
 )
+
+// hasIPv6 reports whether the kernel has the protocol at all: a host that was
+// booted with ipv6.disable=1 has no socket for it.
+var hasIPv6 = sync.OnceValue(func() bool {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return !errors.Is(err, unix.EAFNOSUPPORT)
+	}
+	unix.Close(fd)
+	return true
+})
 
 // buildNetwork brings up the sandbox's own loopback device and, for a captured
 // network, the sockets that the engine will accept on from outside. Nothing else
@@ -60,16 +71,22 @@ func (pl *plan) buildNetwork() {
 	if pl.b.Network != boundary.NetworkCaptured {
 		return
 	}
-	pl.replay("network: addresses and routes", unix.NETLINK_ROUTE, netlink.Loopback(address4, address6))
-	pl.replay("nf_tables: capture", unix.NETLINK_NETFILTER, netlink.Capture(address4, address6, capturePort))
+	own6 := address6
+	if pl.noIPv6 {
+		own6 = netip.Addr{}
+	}
+	pl.replay("network: addresses and routes", unix.NETLINK_ROUTE, netlink.Loopback(address4, own6))
+	pl.replay("nf_tables: capture", unix.NETLINK_NETFILTER, netlink.Capture(address4, own6, capturePort))
 	loop4, loop6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	pl.handed = append(pl.handed,
 		pl.socket("dns", unix.SOCK_DGRAM, netip.AddrPortFrom(loop4, dnsPort)),
 		pl.socket("dns over tcp", unix.SOCK_STREAM, netip.AddrPortFrom(loop4, dnsPort)),
-		pl.socket("capture", unix.SOCK_STREAM, netip.AddrPortFrom(loop4, capturePort)),
-		pl.socket("capture", unix.SOCK_STREAM, netip.AddrPortFrom(loop6, capturePort)),
 		pl.socket("connect proxy", unix.SOCK_STREAM, netip.AddrPortFrom(loop4, connectPort)),
-		o.Call("network: socket owners", unix.SYS_SOCKET, kernel.Int(unix.AF_NETLINK), kernel.Int(unix.SOCK_RAW|unix.SOCK_CLOEXEC), kernel.Int(unix.NETLINK_SOCK_DIAG)).Result())
+		o.Call("network: socket owners", unix.SYS_SOCKET, kernel.Int(unix.AF_NETLINK), kernel.Int(unix.SOCK_RAW|unix.SOCK_CLOEXEC), kernel.Int(unix.NETLINK_SOCK_DIAG)).Result(),
+		pl.socket("capture", unix.SOCK_STREAM, netip.AddrPortFrom(loop4, capturePort)))
+	if !pl.noIPv6 {
+		pl.handed = append(pl.handed, pl.socket("capture", unix.SOCK_STREAM, netip.AddrPortFrom(loop6, capturePort)))
+	}
 }
 
 // replay sends prepared netlink messages and checks every answer.
@@ -116,8 +133,12 @@ func (r *run) serveNetwork(fds []int) (stop func(), err error) {
 		files[i] = os.NewFile(uintptr(fd), "egress")
 		defer files[i].Close() // net makes its own copies
 	}
-	if len(files) != egressSockets {
-		return nil, &sandbox.StartError{Step: "serve network", Err: fmt.Errorf("%d sockets, want %d", len(files), egressSockets)}
+	want := socketCapture6 + 1
+	if r.plan.noIPv6 {
+		want = socketCapture6
+	}
+	if len(files) != want {
+		return nil, &sandbox.StartError{Step: "serve network", Err: fmt.Errorf("%d sockets, want %d", len(files), want)}
 	}
 	var made []interface{ Close() error }
 	defer func() {
@@ -133,12 +154,23 @@ func (r *run) serveNetwork(fds []int) (stop func(), err error) {
 		return nil, err
 	}
 	made = append(made, dns)
-	listeners := map[int]net.Listener{}
-	for _, i := range []int{socketDNSTCP, socketCapture4, socketCapture6, socketConnect} {
-		if listeners[i], err = net.FileListener(files[i]); err != nil {
-			return nil, err
+	listen := func(i int) net.Listener {
+		if err != nil {
+			return nil
 		}
-		made = append(made, listeners[i])
+		var l net.Listener
+		if l, err = net.FileListener(files[i]); err == nil {
+			made = append(made, l)
+		}
+		return l
+	}
+	dnsTCP, connect := listen(socketDNSTCP), listen(socketConnect)
+	var captures []net.Listener
+	for i := range files[socketCapture4:] {
+		captures = append(captures, listen(socketCapture4+i))
+	}
+	if err != nil {
+		return nil, err
 	}
 	owners, err := newOwners(int(files[socketOwner].Fd()), r.child.PID)
 	if err != nil {
@@ -146,9 +178,7 @@ func (r *run) serveNetwork(fds []int) (stop func(), err error) {
 	}
 	made = append(made, owners)
 	stopServer, err := r.spec.Egress.Serve(sandbox.EgressSockets{
-		DNS: dns, DNSTCP: listeners[socketDNSTCP],
-		Capture: merge(listeners[socketCapture4], listeners[socketCapture6]),
-		Connect: listeners[socketConnect], Who: owners.program,
+		DNS: dns, DNSTCP: dnsTCP, Capture: merge(captures...), Connect: connect, Who: owners.program,
 	})
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type plan struct {
 	privileged bool
 	weakProc   bool // /proc is a read-only bind of the outer one
 	landlock   bool
+	noIPv6     bool // the host has none
 	fds        descriptors
 	mounts     []preparedMount
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ import (
 type Driver struct {
 	// noCgroup makes the driver do as if the host had no control groups.
 	noCgroup bool
+	// noIPv6 makes it do as if the host had no IPv6.
+	noIPv6 bool
 }
 
 // New returns the driver.
@@ -98,7 +101,7 @@ func (r *run) start(ctx context.Context, d Driver) error {
 	if privileged && b.Identity.HostUID == 0 || privileged && b.Identity.HostGID == 0 {
 		return &boundary.InvalidError{Field: "identity.host_uid", Why: "root's driver needs an unprivileged id outside"}
 	}
-	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal != nil, privileged: privileged, fds: descriptors{mounts: map[int]int{}}}
+	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal != nil, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}}}
 	if err := checkDevices(); err != nil {
 		return &sandbox.StartError{Step: "check devices", Err: err, Hint: "the host's /dev is not the kernel's usual one"}
 	}
@@ -217,6 +220,10 @@ func (r *run) probe() error {
 	return nil
 }
 
+// emptyByItself are directories of /proc that exist to be mounted on: a mount
+// there covers nothing, and the kernel does not count it.
+var emptyByItself = []string{"/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd", "/proc/openprom"}
+
 // maskedProc names a mount below /proc. The kernel refuses a fresh /proc to a
 // user namespace that sees only a partly covered one (mount_too_revealing).
 func maskedProc() (string, error) {
@@ -226,9 +233,7 @@ func maskedProc() (string, error) {
 	}
 	for _, line := range strings.Split(string(b), "\n") {
 		f := strings.Fields(line)
-		// binfmt_misc is mounted on a directory that is empty by itself, which
-		// the kernel does not count as covering anything.
-		if len(f) > 4 && strings.HasPrefix(f[4], "/proc/") && f[4] != "/proc/sys/fs/binfmt_misc" {
+		if len(f) > 4 && strings.HasPrefix(f[4], "/proc/") && !slices.Contains(emptyByItself, f[4]) {
 			return f[4], nil
 		}
 	}
