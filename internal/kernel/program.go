@@ -75,7 +75,7 @@ const (
 )
 
 // maxRegs is how many results a program can keep.
-const maxRegs = 1024
+const maxRegs = 8192
 
 type step struct {
 	args   [6]uintptr
@@ -117,7 +117,7 @@ func (p *Program) NewBlock() *Block {
 // NewReg makes a register that later steps may set with Into.
 func (p *Program) NewReg() Reg {
 	if p.regs >= maxRegs {
-		p.Fail(errors.New("system call program: too many registers"))
+		p.Fail(fmt.Errorf("the sandbox takes more than %d descriptors: show fewer files and directories", maxRegs))
 		return 0
 	}
 	p.regs++

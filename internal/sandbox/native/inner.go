@@ -30,7 +30,7 @@ func (pl *plan) buildInner() {
 		pl.mountProc(in, "mount /proc", "/proc")
 	}
 	in.Call("start session", unix.SYS_SETSID)
-	if pl.tty {
+	if pl.tty != nil {
 		// init leads the session, so that the command's process group is not
 		// an orphaned one: the kernel would not let Ctrl-Z stop it.
 		in.Call("take terminal", unix.SYS_IOCTL, pl.slave.Arg(), kernel.Int(unix.TIOCSCTTY), kernel.Int(0))
@@ -79,7 +79,7 @@ const execStep = "execute command"
 
 func (pl *plan) standardStreams() {
 	c := pl.cmd
-	if !pl.tty {
+	if pl.tty == nil {
 		c.Call("start session", unix.SYS_SETSID)
 		for i, k := range []int{pl.fds.stdin, pl.fds.stdout, pl.fds.stderr} {
 			c.Call("set standard stream", unix.SYS_DUP3, pl.fd(k), kernel.Int(i), kernel.Int(0))

@@ -11,6 +11,7 @@ import (
 
 	"confine/internal/boundary"
 	"confine/internal/kernel"
+	"confine/internal/sandbox"
 )
 
 // Every namespace that the outer process gets at its birth. The cgroup namespace
@@ -24,7 +25,7 @@ const innerNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPI
 type plan struct {
 	b          boundary.Boundary
 	args       []string
-	tty        bool
+	tty        *sandbox.Terminal // nil: pipes
 	privileged bool
 	weakProc   bool // /proc is a read-only bind of the outer one
 	landlock   bool
@@ -183,11 +184,16 @@ var capabilities = sync.OnceValue(func() int {
 
 // openTerminal makes the PTY in the sandbox's own devpts.
 func (pl *plan) openTerminal() {
-	if !pl.tty {
+	if pl.tty == nil {
 		return
 	}
 	master := pl.outer.Call("open terminal", unix.SYS_OPENAT, kernel.Int(unix.AT_FDCWD), pl.p.Str("/dev/pts/ptmx"), kernel.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).Result()
 	pl.outer.Call("unlock terminal", unix.SYS_IOCTL, master.Arg(), kernel.Int(unix.TIOCSPTLCK), pl.p.Buffer(4))
+	// The command asks for the size once, at its start.
+	size := make([]byte, 8) // struct winsize
+	binary.NativeEndian.PutUint16(size, pl.tty.Rows)
+	binary.NativeEndian.PutUint16(size[2:], pl.tty.Cols)
+	pl.outer.Call("set terminal size", unix.SYS_IOCTL, master.Arg(), kernel.Int(unix.TIOCSWINSZ), pl.p.Bytes(size))
 	pl.slave = pl.outer.Call("open terminal peer", unix.SYS_IOCTL, master.Arg(), kernel.Int(unix.TIOCGPTPEER), kernel.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).Result()
 	pl.handed = append(pl.handed, master)
 }

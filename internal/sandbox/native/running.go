@@ -54,7 +54,7 @@ func (r *run) openPipes() error {
 		return err
 	}
 	r.out = &meter{limit: r.spec.Boundary.Limits.Output}
-	if r.plan.tty {
+	if r.plan.tty != nil {
 		return nil
 	}
 	inRead, inWrite, err := pipe()
@@ -83,7 +83,7 @@ func (r *run) openPipes() error {
 }
 
 func (r *run) openHandout() error {
-	if !r.plan.tty && r.spec.Egress == nil {
+	if r.plan.tty == nil && r.spec.Egress == nil {
 		return nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -130,7 +130,7 @@ func (r *run) receive() error {
 		}
 		return &sandbox.StartError{Step: "receive descriptors", Err: fmt.Errorf("got %d, want %d", len(fds), want)}
 	}
-	if r.plan.tty {
+	if r.plan.tty != nil {
 		// The last one; non-blocking, so that closing it ends a read of it.
 		last := fds[len(fds)-1]
 		if err := unix.SetNonblock(last, true); err != nil {
@@ -203,8 +203,7 @@ func (m *meter) copy(w io.Writer, rd *os.File) {
 }
 
 func (r *run) startCopying() {
-	if r.plan.tty {
-		r.resize(sandbox.WindowSize{Rows: r.spec.Terminal.Rows, Cols: r.spec.Terminal.Cols})
+	if r.plan.tty != nil {
 		r.io.Add(1)
 		go func() { defer r.io.Done(); r.out.copy(r.spec.Stdout, r.master) }()
 		go copyInput(r.master, r.spec.Stdin)
@@ -334,7 +333,7 @@ func (r *run) readStatus() (last kernel.StatusRecord, reported bool) {
 		if t := r.spec.Terminal; t != nil && t.Stopped != nil {
 			t.Stopped()
 		}
-		if r.plan.tty {
+		if r.plan.tty != nil {
 			_ = r.Signal(syscall.SIGCONT)
 		}
 	}

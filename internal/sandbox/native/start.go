@@ -101,7 +101,7 @@ func (r *run) start(ctx context.Context, d Driver) error {
 	if privileged && b.Identity.HostUID == 0 || privileged && b.Identity.HostGID == 0 {
 		return &boundary.InvalidError{Field: "identity.host_uid", Why: "root's driver needs an unprivileged id outside"}
 	}
-	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal != nil, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}}}
+	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}}}
 	if err := checkDevices(); err != nil {
 		return &sandbox.StartError{Step: "check devices", Err: err, Hint: "the host's /dev is not the kernel's usual one"}
 	}

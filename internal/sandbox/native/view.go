@@ -177,7 +177,9 @@ func (pl *plan) mountOne(tree *tree, m preparedMount, source kernel.Arg) {
 			kind = "dir"
 		}
 		pl.makeMask(kind)
-		t := pl.outer.Call(name+": clone", unix.SYS_OPEN_TREE, pl.root.Arg(), pl.p.Str(maskDir+"/"+kind), kernel.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).Result()
+		// There may be thousands: they share a register.
+		t := pl.scratchA
+		pl.outer.Call(name+": clone", unix.SYS_OPEN_TREE, pl.root.Arg(), pl.p.Str(maskDir+"/"+kind), kernel.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).Into(t)
 		pl.outer.Call(name+": set attributes", unix.SYS_MOUNT_SETATTR, t.Arg(), pl.p.Str(""), kernel.Int(unix.AT_EMPTY_PATH),
 			pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY), kernel.Int(unix.MOUNT_ATTR_SIZE_VER0))
 		pl.attach(name, t.Arg(), m.Target)
