@@ -193,18 +193,9 @@ func newLocalIssueCommand(f *frame) *cobra.Command {
 }
 
 func (o *localIssueOptions) run(ctx context.Context, f *frame, dir string) error {
-	var body []byte
-	var err error
-	switch o.body {
-	case "":
-	case "-":
-		if body, err = io.ReadAll(io.LimitReader(f.Stdin, 1<<20)); err != nil {
-			return fmt.Errorf("read issue: %w", err)
-		}
-	default:
-		if body, err = os.ReadFile(o.body); err != nil {
-			return fmt.Errorf("read issue: %w", err)
-		}
+	body, err := o.readBody(f)
+	if err != nil {
+		return err
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -225,4 +216,31 @@ func (o *localIssueOptions) run(ctx context.Context, f *frame, dir string) error
 		return f.printJSON(map[string]int{"issue": n})
 	}
 	return f.printf("%d\n", n)
+}
+
+// maxBody caps an issue's text, as code hosts do.
+const maxBody = 1 << 20
+
+func (o *localIssueOptions) readBody(f *frame) ([]byte, error) {
+	from := f.Stdin
+	switch o.body {
+	case "":
+		return nil, nil
+	case "-":
+	default:
+		file, err := os.Open(o.body)
+		if err != nil {
+			return nil, fmt.Errorf("read issue: %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	body, err := io.ReadAll(io.LimitReader(from, maxBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("read issue: %w", err)
+	}
+	if len(body) > maxBody {
+		return nil, usagef("confine local issue", "--body %q: more than 1 MiB", o.body)
+	}
+	return body, nil
 }

@@ -109,13 +109,18 @@ type frame struct {
 
 // getenv returns the value of an environment variable, "" if it is not set.
 func (f *frame) getenv(name string) string {
-	value := ""
+	value, _ := f.lookupEnv(name)
+	return value
+}
+
+// lookupEnv also tells whether the variable is set at all.
+func (f *frame) lookupEnv(name string) (value string, set bool) {
 	for _, entry := range f.Env {
 		if v, ok := strings.CutPrefix(entry, name+"="); ok {
-			value = v // the last one counts, as for exec
+			value, set = v, true // the last one counts, as for exec
 		}
 	}
-	return value
+	return value, set
 }
 
 // colour reports whether w is a terminal that shows colours and the person did

@@ -130,6 +130,7 @@ func (o *runOptions) planView(f *frame, p *runPlan) error {
 	system.AddTo(&b.View)
 	tools := hostview.FindToolchains(hostview.ToolchainOptions{
 		Path: f.getenv("PATH"), Home: f.getenv("HOME"), Workspace: p.live.Dir, Inside: workspace.Inside, RunHome: hostview.HomeDir(b.Identity.UID),
+		GoModCache: f.getenv("GOMODCACHE"), GoPath: f.getenv("GOPATH"), Network: b.Network == boundary.NetworkCaptured,
 	})
 	tools.AddTo(&b.View)
 	p.skipped = append(p.skipped, tools.Skipped...)
@@ -144,7 +145,14 @@ func (o *runOptions) planView(f *frame, p *runPlan) error {
 	extra := append([]string{}, tools.Env...)
 	for _, e := range o.env {
 		if !strings.Contains(e, "=") {
-			e += "=" + f.getenv(e)
+			value, ok := f.lookupEnv(e)
+			if !ok {
+				// As with the container tools: what is not set here is not set
+				// there either, which a program can tell from empty.
+				p.notes = append(p.notes, fmt.Sprintf("--env %s: is not set here, and so not inside", e))
+				continue
+			}
+			e += "=" + value
 		}
 		extra = append(extra, e)
 	}

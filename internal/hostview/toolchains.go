@@ -22,6 +22,10 @@ type ToolchainOptions struct {
 	Workspace, Inside string
 	// RunHome is the home inside, where a small file that names versions goes.
 	RunHome string
+	// GoModCache and GoPath are the caller's GOMODCACHE and GOPATH.
+	GoModCache, GoPath string
+	// Network says that what is missing can be fetched.
+	Network bool
 
 	root string // another host, for tests
 }
@@ -65,6 +69,7 @@ func FindToolchains(o ToolchainOptions) Toolchains {
 			inside = append(inside, dir)
 		}
 	}
+	f.goModules(inside)
 	f.out.Path = strings.Join(inside, ":")
 	f.finish()
 	return f.out

@@ -55,7 +55,7 @@ func TestToolchainsComeInWhole(t *testing.T) {
 		},
 		"go": {
 			[]string{"/home/u/go/bin/gopls", "/home/u/go/pkg/mod/", "/home/u/sdk/go1.26/bin/go", "/home/u/sdk/go1.26/VERSION"},
-			"/home/u/go/bin:/home/u/sdk/go1.26/bin", "/home/u/go/bin /home/u/sdk/go1.26", "",
+			"/home/u/go/bin:/home/u/sdk/go1.26/bin", "/home/u/go/bin /home/u/sdk/go1.26", "", // no module was ever fetched
 		},
 		"a Go tree anywhere": {
 			[]string{"/home/u/x/y/bin/go", "/home/u/x/y/VERSION", "/home/u/x/y/src/", "/home/u/x/y/pkg/"},
@@ -238,5 +238,38 @@ func TestVersionFilesAreCopied(t *testing.T) {
 	}
 	if found := find(t, root, ToolchainOptions{Path: "/home/u/.asdf/shims", RunHome: "/home/agent"}); len(found.Files) != 0 {
 		t.Errorf("a link was copied: %v", found.Files)
+	}
+}
+
+// TestGoModulesComeAlong: what the caller's go command has fetched is there, as
+// it is without a network and as the first proxy with one.
+func TestGoModulesComeAlong(t *testing.T) {
+	root := newTestHost(t, "/usr/bin/go", "/home/u/go/pkg/mod/cache/download/", "/home/u/go/pkg/mod/example.com/", "/srv/mod/cache/download/", "/srv/other/")
+	const path = "/usr/bin"
+	for name, c := range map[string]struct {
+		o         ToolchainOptions
+		lent, env string
+	}{
+		"no network":         {ToolchainOptions{Path: path}, "/home/u/go/pkg/mod", "GOMODCACHE=/home/u/go/pkg/mod"},
+		"network":            {ToolchainOptions{Path: path, Network: true}, "/home/u/go/pkg/mod/cache/download", "GOPROXY=file:///home/u/go/pkg/mod/cache/download,https://proxy.golang.org,direct"},
+		"GOPATH":             {ToolchainOptions{Path: path, GoPath: "/home/u/go:/x"}, "/home/u/go/pkg/mod", "GOMODCACHE=/home/u/go/pkg/mod"},
+		"GOMODCACHE":         {ToolchainOptions{Path: path, GoModCache: "/srv/mod"}, "/srv/mod", "GOMODCACHE=/srv/mod"},
+		"no cache there":     {ToolchainOptions{Path: path, GoModCache: "/srv/other"}, "", ""},
+		"relative":           {ToolchainOptions{Path: path, GoModCache: "mod"}, "", ""},
+		"no go":              {ToolchainOptions{Path: "/bin"}, "", ""},
+		"the home itself":    {ToolchainOptions{Path: path, GoModCache: "/home/u"}, "", ""},
+		"where secrets lie":  {ToolchainOptions{Path: path, GoModCache: "/home/u/.ssh"}, "", ""},
+		"a holder of a home": {ToolchainOptions{Path: path, GoModCache: "/home"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := find(t, root, c.o)
+			if lent(found) != c.lent || strings.Join(found.Env, " ") != c.env {
+				t.Errorf("lent %q, env %q", lent(found), found.Env)
+			}
+		})
+	}
+	// A tenant has no home, and no module of the host's user.
+	if got := FindToolchains(ToolchainOptions{Path: path, root: root}); len(got.Lent) > 0 || len(got.Env) > 0 {
+		t.Errorf("tenant: %+v", got)
 	}
 }

@@ -124,6 +124,9 @@ type Exit struct {
 	PidsHit int64
 	// OutputBytes is what the command wrote; OutputDropped what was not kept.
 	OutputBytes, OutputDropped int64
+	// OutputErr is why the command's output could not be passed on to Stdout or
+	// Stderr: a full disk, a reader that is gone.
+	OutputErr error
 	// Missing lists the layers that were missing and allowed to be.
 	Missing  []boundary.Layer
 	Duration time.Duration

@@ -145,3 +145,37 @@ func (s *syncBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+// TestLostOutputIsNoSuccess: a command whose output could not be kept did not do
+// what it was run for.
+func TestLostOutputIsNoSuccess(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, c := range []struct {
+		out    *os.File
+		status int
+	}{{full, 125}, {nil, 0}} {
+		cmd := exec.Command(program(t), "run", "--", "echo", "hi")
+		cmd.Dir = t.TempDir()
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if c.out != nil {
+			cmd.Stdout = c.out
+		}
+		_ = cmd.Run()
+		if got := cmd.ProcessState.ExitCode(); got != c.status || (got == 125) != strings.Contains(errs.String(), "no space left on device") {
+			t.Errorf("status %d, want %d: %s", got, c.status, errs.String())
+		}
+	}
+}
+
+// TestUnsetVariableIsNotSetInside and is said, as empty is something else.
+func TestUnsetVariableIsNotSetInside(t *testing.T) {
+	out, errs, status := confined(t, t.TempDir(), []string{"EMPTY="}, "--env", "NOT_SET_ANYWHERE", "--env", "EMPTY", "--", "env")
+	if status != 0 || strings.Contains(out, "NOT_SET_ANYWHERE") || !strings.Contains(out, "EMPTY=\n") || !strings.Contains(errs, "NOT_SET_ANYWHERE: is not set here") {
+		t.Errorf("status %d: %s %s", status, out, errs)
+	}
+}

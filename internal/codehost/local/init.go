@@ -51,8 +51,9 @@ func Init(ctx context.Context, dir string, o InitOptions) (*Host, error) {
 	if !filepath.IsAbs(dir) {
 		return fail(errors.New("want an absolute path"))
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
-		return fail(err)
+	made := os.Mkdir(dir, 0o700)
+	if made != nil && !os.IsExist(made) {
+		return fail(made)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		return fail(errors.New("the directory is not empty or can't be read"))
@@ -66,6 +67,14 @@ func Init(ctx context.Context, dir string, o InitOptions) (*Host, error) {
 	}
 	h := &Host{dir: dir, account: DefaultAccount, now: o.Now}
 	if err := h.fill(ctx, o); err != nil {
+		// Half a host would refuse the next try as "not empty".
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			err = errors.Join(err, os.RemoveAll(h.path(e.Name())))
+		}
+		if made == nil {
+			err = errors.Join(err, os.Remove(dir))
+		}
 		return fail(err)
 	}
 	return Open(ctx, dir, OpenOptions{Now: o.Now})

@@ -155,6 +155,15 @@ type meter struct {
 	// shared: both streams go to one writer, which need not be safe for two.
 	shared bool
 	mu     sync.Mutex
+	err    atomic.Pointer[error] // the first failed write
+}
+
+// failure is the first write that failed.
+func (m *meter) failure() error {
+	if p := m.err.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 func sameWriter(a, b io.Writer) bool {
@@ -192,6 +201,7 @@ func (m *meter) copy(w io.Writer, rd *os.File) {
 					m.mu.Unlock()
 				}
 				if werr != nil {
+					m.err.CompareAndSwap(nil, &werr)
 					return
 				}
 			}
@@ -345,7 +355,7 @@ func (r *run) result(last kernel.StatusRecord, reported bool, waitErr error) san
 	r.mu.Unlock()
 	e := sandbox.Exit{
 		Reason: why, Missing: r.missing, Duration: time.Since(r.started),
-		OutputBytes: r.out.total.Load(), OutputDropped: r.out.dropped.Load(),
+		OutputBytes: r.out.total.Load(), OutputDropped: r.out.dropped.Load(), OutputErr: r.out.failure(),
 	}
 	oom := int64(0)
 	if r.group != nil {
