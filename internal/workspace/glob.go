@@ -116,6 +116,21 @@ func newMasks(patterns []string) (masks, error) {
 	return m, nil
 }
 
+// matchAnywhere reports whether a path would still be covered in any other
+// directory: its place need not be kept.
+func (m masks) matchAnywhere(rel string) bool {
+	name := path.Base(rel)
+	if defaultMasked(name) {
+		return true
+	}
+	for _, g := range m.globs {
+		if len(g.parts) == 2 && g.parts[0] == "**" && g.match(name) {
+			return true
+		}
+	}
+	return false
+}
+
 func (m masks) match(rel, name string) bool {
 	return defaultMasked(name) || m.matchGiven(rel)
 }

@@ -75,6 +75,9 @@ func (l *LiveWorkspace) load() error {
 	}
 	l.before = s
 	l.plan(s)
+	if len(l.Mounts) > maxMounts {
+		return &ControlError{Dir: l.Dir, Paths: s.protect, Why: fmt.Sprintf("with the masks and the directories above them they are more than %d", maxMounts)}
+	}
 	// The clock of file times lags behind by a tick. With the margin nothing of
 	// the run is missed; something of just before it may be listed.
 	l.start = time.Now().Add(-time.Second)
@@ -102,8 +105,8 @@ func (l *LiveWorkspace) checkUnseen(s *scan) error {
 }
 
 // plan makes the mounts: the directory, each repository's directory on itself
-// (which thereby can't be moved or deleted), its control files read-only over
-// that, and the masks last.
+// (which thereby can't be moved or deleted), its control files read-only, the
+// masks, and the directories above all these on themselves (see pin).
 func (l *LiveWorkspace) plan(s *scan) {
 	covered := func(rel string) bool {
 		return slices.ContainsFunc(s.masked, func(t target) bool { return t.dir && rel != t.rel && within(rel, t.rel) })
@@ -119,12 +122,14 @@ func (l *LiveWorkspace) plan(s *scan) {
 	protected := func(rel string) bool {
 		return slices.ContainsFunc(s.protect, func(p string) bool { return within(rel, p) })
 	}
+	pins := map[string]bool{}
 	for _, git := range sortedKeys(s.gitDirs) {
 		if covered(git) || masked(git) || protected(git) {
 			continue
 		}
 		if git != "" {
 			bind(git, true)
+			s.pin(pins, git)
 		}
 		repo := git
 		if strings.EqualFold(path.Base(git), ".git") {
@@ -137,6 +142,9 @@ func (l *LiveWorkspace) plan(s *scan) {
 			continue
 		}
 		bind(rel, false)
+		if !s.inGitDir(rel) {
+			s.pin(pins, rel)
+		}
 		l.ReadOnly = append(l.ReadOnly, rel)
 	}
 	for _, rel := range s.gitFiles {
@@ -156,7 +164,40 @@ func (l *LiveWorkspace) plan(s *scan) {
 		}
 		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Mask, Target: path.Join(Inside, t.rel)})
 		l.Masked = append(l.Masked, t.rel)
+		if !l.masks.matchAnywhere(t.rel) {
+			s.pin(pins, t.rel)
+		}
 	}
+	for _, rel := range sortedKeys(pins) {
+		bind(rel, true)
+	}
+	// Parents before what lies in them, or they would cover it.
+	slices.SortStableFunc(l.Mounts, func(a, b boundary.Mount) int { return strings.Compare(a.Target, b.Target) })
+}
+
+// pin adds the directories above rel to those that are mounted on themselves, as
+// only a mount point can't be renamed: with a directory moved away and made
+// anew, a control file in it would be a new one that may be written, and a path
+// that a mask names would lead to something else, at the next start too. The
+// price is EXDEV for a rename or link from such a directory to another, so it is
+// paid only for what must stay in its place.
+func (s *scan) pin(pins map[string]bool, rel string) {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		if !s.gitDirs[dir] { // those are mounts already
+			pins[dir] = true
+		}
+	}
+}
+
+// inGitDir reports whether rel lies in a repository's own directory, whose place
+// is kept with it.
+func (s *scan) inGitDir(rel string) bool {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		if s.gitDirs[dir] {
+			return true
+		}
+	}
+	return s.gitDirs[""]
 }
 
 // maxTrusted caps the repositories that git is told of.

@@ -121,7 +121,10 @@ func TestControlFilesOfEveryRepositoryAreReadOnly(t *testing.T) {
 		}
 	}
 	// What is a mount can't be moved away.
-	for rel, want := range map[string]bool{".git": true, "vendor/sub/.git": true, "fixtures/bare": true, ".git/modules/dep": true, "vendor/sub": false, "hooks": false} {
+	for rel, want := range map[string]bool{".git": true, "vendor/sub/.git": true, "fixtures/bare": true, ".git/modules/dep": true,
+		// Nor can what is above one, with all that is in it.
+		"vendor/sub": true, "vendor": true, "fixtures": true, ".git/modules": true, ".git/worktrees": true, "dep": true,
+		"hooks": false, ".git/objects": false, ".git/objects/info": false} {
 		if pinned(l, rel) != want {
 			t.Errorf("%q is a mount of its own: %v, want %v", rel, !want, want)
 		}
@@ -198,8 +201,26 @@ func TestNothingIsMountedBelowAMaskedDirectory(t *testing.T) {
 	if got := seen(l, "private/repo/.git/config"); got != "masked" {
 		t.Errorf("a repository that a masked link leads to is %s", got)
 	}
-	if n := len(l.Mounts); n != 2 {
+	if n := len(l.Mounts); n != 3 || !pinned(l, "private") {
 		t.Errorf("%d mounts: %v", n, l.Mounts)
+	}
+}
+
+// TestWhatAMaskNamesStaysInItsPlace: moved away, another start's mask would
+// cover nothing. A pattern that means a name in any directory needs no such care.
+func TestWhatAMaskNamesStaysInItsPlace(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a/b/secret", "c/d/x.key", "e/f/.env", "g/h/deep.pem")
+	l := live(t, dir, "a/b/secret", "*.key", "g/**/*.pem")
+	for rel, want := range map[string]bool{"a": true, "a/b": true, "c": false, "c/d": false, "e/f": false, "g": true, "g/h": true} {
+		if pinned(l, rel) != want {
+			t.Errorf("%q is a mount of its own: %v, want %v", rel, !want, want)
+		}
+	}
+	for _, rel := range []string{"a/b/secret", "c/d/x.key", "e/f/.env", "g/h/deep.pem"} {
+		if got := seen(l, rel); got != "masked" {
+			t.Errorf("%q is %s", rel, got)
+		}
 	}
 }
 

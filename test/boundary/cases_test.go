@@ -159,7 +159,7 @@ func TestLinksDoNotLeadAroundAMask(t *testing.T) {
 	if out, err := exec.Command("cat", filepath.Join(dir, ".env")).Output(); err != nil || string(out) != "hidden" {
 		t.Fatalf("control: %v", err)
 	}
-	out, errs, _ := confined(t, dir, nil, "--mask", "a/*.key", "--", "sh", "-c", script)
+	out, errs, _ := confined(t, dir, nil, "--mask", "*.key", "--", "sh", "-c", script)
 	if strings.Contains(out, "hidden") || !strings.Contains(out, "seen") {
 		t.Errorf("%q %s", out, errs)
 	}
@@ -224,5 +224,31 @@ func TestManyAtOnce(t *testing.T) {
 	group.Wait()
 	if data, err := os.ReadFile(filepath.Join(shared, "log")); err != nil || strings.Count(string(data), "\n") != 15 {
 		t.Errorf("log %q %v", data, err)
+	}
+}
+
+// TestNothingProtectedCanBeMovedAway: a directory above a nested repository or a
+// masked path can't be renamed, or a copy in its place would be writable, and
+// what a mask names would lead elsewhere at the next start.
+func TestNothingProtectedCanBeMovedAway(t *testing.T) {
+	dir := t.TempDir()
+	shell(t, dir, "git init -q .; git init -q sub/repo; mkdir -p a/priv free/x; echo secret >a/priv/k; touch free/x/f")
+	masks := []string{"--mask", "a/priv"}
+	for script, moves := range map[string]bool{
+		"mv sub old": false, "mv sub/repo sub/old": false, "mv sub/repo/.git sub/repo/g": false, "mv a b": false, "mv a/priv a/p": false,
+		"mv free libre && mv libre free": true, "touch sub/repo/f && mv sub/repo/f sub/repo/g && rm sub/repo/g": true,
+		"mv free/x/f sub/f && mv sub/f free/x/f": true,
+	} {
+		_, errs, status := confined(t, dir, nil, append(masks, "--", "sh", "-c", script)...)
+		if (status == 0) != moves || !moves && !strings.Contains(errs, "Device or resource busy") {
+			t.Errorf("%s: status %d: %s", script, status, errs)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "sub/repo/.git/config")); err != nil {
+		t.Error(err)
+	}
+	out, _, _ := confined(t, dir, nil, append(masks, "--", "sh", "-c", "cat */k */*/k")...)
+	if strings.Contains(out, "secret") {
+		t.Errorf("the mask leads elsewhere: %q", out)
 	}
 }

@@ -102,7 +102,8 @@ func TestLiveWorkspaceOnTheRealKernel(t *testing.T) {
 		{"mv .git/hooks h", false},
 		{"echo x >>vendor/sub/.git/config", false},
 		{"echo x >vendor/sub/.git/hooks/pre-commit", false},
-		{"mv vendor/sub/.git g", false},
+		{"mv vendor/sub/.git vendor/sub/g", false},
+		{"mv vendor v || mv vendor/sub vendor/s", false},
 		{"mkdir vendor/sub/.git/info && echo '* filter=x' >vendor/sub/.git/info/attributes", true},
 		{"mkdir .vscode && echo '{}' >.vscode/tasks.json && ln -s /etc out", true},
 	} {
