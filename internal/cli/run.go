@@ -90,6 +90,7 @@ type runReport struct {
 	Masked   []string            `json:"masked"`
 	Skipped  []skippedReport     `json:"skipped,omitempty"`
 	Review   []workspace.Finding `json:"review"`
+	Earlier  []earlierReport     `json:"earlier,omitempty"`
 	Notes    []string            `json:"notes,omitempty"`
 	Dropped  int                 `json:"refusals_dropped,omitempty"`
 }
@@ -113,6 +114,14 @@ type refusalReport struct {
 	line    string
 }
 
+// earlierReport is what a run that was killed left in its workspace, found at
+// this start.
+type earlierReport struct {
+	Dir    string              `json:"dir"`
+	Review []workspace.Finding `json:"review"`
+	Error  string              `json:"error,omitempty"`
+}
+
 type skippedReport struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
@@ -124,10 +133,17 @@ type lentReport struct {
 }
 
 func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
+	// Before this workspace is looked at: what a killed run planted is not how
+	// it should be.
+	earlier, err := reconcile(f)
+	if err != nil {
+		return err
+	}
 	plan, err := o.plan(f)
 	if err != nil {
 		return err
 	}
+	plan.earlier = earlier
 	defer plan.live.Close()
 	spec := sandbox.Spec{
 		Boundary: plan.boundary, Args: args, Stdin: f.Stdin, Stdout: f.Stdout, Stderr: f.Stderr,
@@ -147,6 +163,10 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 	if f.json {
 		spec.Stdout, spec.Stderr = &capture.out, &capture.err
 		spec.Boundary.Limits.Output = maxCaptured
+	}
+	if err := plan.live.Record(stateDir(f)); err != nil {
+		// Without it the run is as good as any, unless it is killed.
+		plan.notes = append(plan.notes, fmt.Sprintf("%v: if this run is killed, nobody looks at what it left", err))
 	}
 	exit, err := o.start(ctx, f, spec)
 	if err != nil {

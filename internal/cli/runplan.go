@@ -33,6 +33,7 @@ type runPlan struct {
 	lent     []lentReport
 	skipped  []hostview.Skipped
 	notes    []string
+	earlier  []earlierReport
 }
 
 func (o *runOptions) plan(f *frame) (*runPlan, error) {
@@ -169,6 +170,10 @@ func (o *runOptions) addReadOnly(p *runPlan) error {
 		source, err := filepath.EvalSymlinks(abs)
 		if err != nil {
 			return usagef("confine run", "--ro %q: %v", path, err)
+		}
+		// It would show the workspace a second time, without masks.
+		if p.live.Overlaps(source) {
+			return usagef("confine run", "--ro %q: is or holds the workspace, or lies in it, where all is shown already but what is masked", path)
 		}
 		p.boundary.View.Mounts = append(p.boundary.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: source, Target: abs, Owned: true})
 		p.lent = append(p.lent, lentReport{Path: abs, Why: "--ro"})

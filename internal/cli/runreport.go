@@ -20,7 +20,7 @@ type captured struct{ out, err bytes.Buffer }
 
 func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collector, review workspace.Review) runReport {
 	r := runReport{
-		Command: args, Lent: p.lent, Masked: p.live.Masked, Review: review.Findings, Notes: p.notes, Missing: e.Missing, Dropped: refusals.Dropped(),
+		Command: args, Lent: p.lent, Masked: p.live.Masked, Review: review.Findings, Notes: p.notes, Earlier: p.earlier, Missing: e.Missing, Dropped: refusals.Dropped(),
 		Exit: runExit{
 			Reason: e.Reason, Status: e.Status, Signal: e.Signal, Seconds: e.Duration.Seconds(),
 			OutputBytes: e.OutputBytes, OutputDropped: e.OutputDropped, RefusedForks: e.PidsHit,
@@ -80,6 +80,40 @@ func (r runReport) print(f *frame) {
 		for _, x := range r.Review {
 			fmt.Fprintf(f.Stderr, "  %s\n", x)
 		}
+	}
+}
+
+// reconcile makes up for the reviews of runs that were killed, and tells a
+// person at once: the command that comes may run for hours.
+func reconcile(f *frame) ([]earlierReport, error) {
+	found, err := workspace.Reconcile(stateDir(f), workspace.ReviewOptions{HeldDir: heldDir(f)})
+	if err != nil {
+		return nil, err
+	}
+	var out []earlierReport
+	for _, e := range found {
+		r := earlierReport{Dir: e.Dir, Review: orEmpty(e.Findings)}
+		if e.Err != nil {
+			r.Error = plaintext.Line(e.Err.Error(), 300)
+		}
+		if len(r.Review) == 0 && r.Error == "" {
+			continue // nothing that anybody should know
+		}
+		out = append(out, r)
+		if !f.json {
+			r.print(f)
+		}
+	}
+	return out, nil
+}
+
+func (r earlierReport) print(f *frame) {
+	fmt.Fprintf(f.Stderr, "confine: a run in %.300q was killed before what it left was looked at:\n", r.Dir)
+	if r.Error != "" {
+		fmt.Fprintf(f.Stderr, "  not complete: %s\n", r.Error)
+	}
+	for _, x := range r.Review {
+		fmt.Fprintf(f.Stderr, "  %s\n", x)
 	}
 }
 

@@ -278,6 +278,9 @@ func (f *finder) forbidden(target, source string) string {
 		if p == "/" || slices.Contains(hostDirs, p) {
 			return "is no toolchain but the host itself"
 		}
+		if w := f.o.Workspace; w != "" && (within(w, p) || within(p, w)) {
+			return "would show the workspace a second time, without its masks"
+		}
 		for _, d := range []string{"/etc", "/proc", "/sys", "/dev", "/run", "/boot"} {
 			if within(p, d) {
 				return "belongs to the host"

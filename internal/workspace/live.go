@@ -53,6 +53,20 @@ type LiveWorkspace struct {
 	maxEntries int
 	before     *scan
 	start      time.Time
+
+	// The record of the run, and what an earlier one of a killed run says.
+	journal     *os.File
+	journalName string
+	saved       *journal
+	// reviewFailed keeps the record.
+	reviewFailed bool
+}
+
+// Overlaps reports whether a host path, with its links followed, is or holds the
+// workspace or lies in it.
+func (l *LiveWorkspace) Overlaps(p string) bool {
+	p = filepath.Clean(p)
+	return within(p, l.Dir) || within(l.Dir, p)
 }
 
 // DirError is a directory that can't be a workspace.

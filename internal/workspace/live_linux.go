@@ -50,7 +50,7 @@ func Live(o Options) (*LiveWorkspace, error) {
 }
 
 // Close lets go of the directory.
-func (l *LiveWorkspace) Close() error { return l.root.Close() }
+func (l *LiveWorkspace) Close() error { return errors.Join(l.forget(), l.root.Close()) }
 
 func (l *LiveWorkspace) load() error {
 	s := newScan(l.root, l.Dir, l.masks)

@@ -48,3 +48,11 @@ type ReviewOptions struct {
 	// it; it is made when something is.
 	HeldDir string
 }
+
+// Earlier is the review of a run that was killed before it could be made.
+type Earlier struct {
+	Dir string `json:"dir"`
+	Review
+	// Err is why it is not complete; the directory is not to be trusted.
+	Err error `json:"-"`
+}

@@ -19,7 +19,8 @@ import (
 // exist at the start, and so could not be read-only, are moved to HeldDir. With
 // an error the findings are not complete, or something could not be moved: the
 // directory is not to be trusted.
-func (l *LiveWorkspace) Review(o ReviewOptions) (Review, error) {
+func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
+	defer func() { l.reviewFailed = err != nil }()
 	if !filepath.IsAbs(o.HeldDir) || within(filepath.Clean(o.HeldDir), l.Dir) {
 		return Review{}, fmt.Errorf("review workspace: %q can't hold files back: want an absolute path outside of the workspace", o.HeldDir)
 	}
@@ -36,8 +37,7 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (Review, error) {
 	after.pointed = l.before.pointed
 	after.stampPointed()
 	review, hold := l.compare(after)
-	err := l.holdBack(o.HeldDir, review.Findings, hold)
-	return review, err
+	return review, l.holdBack(o.HeldDir, review.Findings, hold)
 }
 
 // compare returns the findings, and the numbers of those to be held back.

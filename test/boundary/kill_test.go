@@ -220,3 +220,74 @@ func orphans(t *testing.T, but int) []string {
 	}
 	return left
 }
+
+// TestAKilledRunIsReviewedAtTheNextStart: what it planted is not taken for what
+// was always there, wherever the next run is.
+func TestAKilledRunIsReviewedAtTheNextStart(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	env := []string{"XDG_STATE_HOME=" + state}
+	shell(t, dir, "git init -q .")
+	script := `printf '[core]\n\tfsmonitor = x\n' >.git/config.worktree; mkdir .vscode; echo '{}' >.vscode/tasks.json; echo ready; sleep 60`
+	kill := func() {
+		t.Helper()
+		cmd := exec.Command(program(t), "run", "--", "sh", "-c", script)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+		out := &syncBuffer{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 400 {
+			if strings.Contains(out.String(), "ready") {
+				break
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		if other, _, _ := confined(t, t.TempDir(), env, "--json", "--", "true"); strings.Contains(other, `"earlier"`) {
+			t.Errorf("a run that goes on was taken for a killed one: %s", other)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	planted := filepath.Join(dir, ".git/config.worktree")
+	kill()
+	if _, err := os.Stat(planted); err != nil {
+		t.Fatalf("control: nothing was planted: %v", err)
+	}
+	_, errs, status := confined(t, t.TempDir(), env, "--", "true")
+	if status != 0 || !strings.Contains(errs, "was killed before") || !strings.Contains(errs, `.git/config.worktree" (new)`) || !strings.Contains(errs, ".vscode/tasks.json") {
+		t.Errorf("status %d: %s", status, errs)
+	}
+	if _, err := os.Stat(planted); !os.IsNotExist(err) {
+		t.Errorf("still there: %v", err)
+	}
+	if _, errs, _ = confined(t, dir, env, "--", "true"); strings.Contains(errs, "killed") {
+		t.Errorf("said twice: %s", errs)
+	}
+	// A record that can't be read is said, not passed over.
+	bad := filepath.Join(state, "confine", "live", "x.json")
+	if err := os.WriteFile(bad, []byte(`{"version":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, _ = confined(t, dir, env, "--", "true"); !strings.Contains(errs, "record can't be read") {
+		t.Errorf("nothing said: %s", errs)
+	}
+}
+
+// TestLentDirectoriesDontShowTheWorkspace: --ro of the workspace, of what holds
+// it or of a part would show what is masked.
+func TestLentDirectoriesDontShowTheWorkspace(t *testing.T) {
+	outer := t.TempDir()
+	dir := filepath.Join(outer, "w")
+	shell(t, outer, "mkdir -p w/sub beside; echo secret >w/.env; echo secret >w/sub/.env; echo seen >beside/f; ln -s w link")
+	for _, lent := range []string{outer, dir, filepath.Join(dir, "sub"), filepath.Join(outer, "link")} {
+		out, errs, status := confined(t, dir, nil, "--ro", lent, "--", "sh", "-c", "cat "+lent+"/.env")
+		if status != 125 || !strings.Contains(errs, "--ro") || strings.Contains(out, "secret") {
+			t.Errorf("--ro %s: status %d: %s %s", lent, status, out, errs)
+		}
+	}
+	beside := filepath.Join(outer, "beside")
+	if out, errs, status := confined(t, dir, nil, "--ro", beside, "--", "cat", beside+"/f"); status != 0 || out != "seen\n" {
+		t.Errorf("neighbour: status %d: %s %s", status, out, errs)
+	}
+}
