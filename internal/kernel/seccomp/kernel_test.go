@@ -113,11 +113,43 @@ func table(dir string) []attempt {
 	add("no call", any64, markAbsent, int(unix.ENOSYS))
 	add("personality: readable is executable", unix.SYS_PERSONALITY, markRefuse, 0, 0x0400000)
 	add("personality: neighbour", unix.SYS_PERSONALITY, 0, 0, 0xffffffff)
+	addInit(add)
 	for _, name := range []string{"getpid", "getuid", "sched_yield"} {
 		nr, _ := native.number(name)
 		add(name, uintptr(nr), 0, 0)
 	}
 	return out
+}
+
+// addInit tries to act on process 1, with arguments that are wrong otherwise: the
+// control is made on the host's.
+func addInit(add func(string, uintptr, unix.Errno, int, ...uintptr)) {
+	bad, self := int(unix.EINVAL), uintptr(os.Getpid())
+	for _, c := range []struct {
+		name string
+		nr   uintptr
+		pid  int // index of the argument
+		args [4]uintptr
+		// neighbour is the answer to the same call on oneself.
+		neighbour int
+	}{
+		{"prlimit64", unix.SYS_PRLIMIT64, 0, [4]uintptr{0, unix.RLIMIT_CPU, 0, 0}, 0},
+		{"prlimit64: set", unix.SYS_PRLIMIT64, 0, [4]uintptr{0, any64, 0, 0}, bad},
+		{"sched_setaffinity", unix.SYS_SCHED_SETAFFINITY, 0, [4]uintptr{}, bad},
+		{"sched_setscheduler", unix.SYS_SCHED_SETSCHEDULER, 0, [4]uintptr{0, any64}, bad},
+		{"sched_setparam", unix.SYS_SCHED_SETPARAM, 0, [4]uintptr{}, bad},
+		{"sched_setattr", unix.SYS_SCHED_SETATTR, 0, [4]uintptr{}, bad},
+		{"setpriority", unix.SYS_SETPRIORITY, 1, [4]uintptr{99}, bad},
+		{"ioprio_set", unix.SYS_IOPRIO_SET, 1, [4]uintptr{99}, bad},
+		{"move_pages", unix.SYS_MOVE_PAGES, 0, [4]uintptr{}, -1},
+		{"migrate_pages", unix.SYS_MIGRATE_PAGES, 0, [4]uintptr{0, any64}, -1},
+	} {
+		on := func(pid uintptr) []uintptr { a := c.args; a[c.pid] = pid; return a[:] }
+		add(c.name+": init", c.nr, markRefuse, -1, on(1)...)
+		add(c.name+": init and high bits", c.nr, markRefuse, -1, on(1<<32|1)...)
+		add(c.name+": oneself", c.nr, 0, c.neighbour, on(0)...)
+		add(c.name+": oneself by number", c.nr, 0, c.neighbour, on(self)...)
+	}
 }
 
 func addSockets(add func(string, uintptr, unix.Errno, int, ...uintptr)) {

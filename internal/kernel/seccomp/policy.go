@@ -82,17 +82,17 @@ fgetxattr flistxattr flock fork fremovexattr fsetxattr fstat fstatfs fsync ftrun
 get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer getpeername
 getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid
 getxattr getxattrat inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
-ioprio_get ioprio_set kcmp kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen listxattr listxattrat
-llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack mbind membarrier memfd_create memfd_secret migrate_pages mincore
-mkdir mkdirat mlock mlock2 mlockall mmap move_pages mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal
+ioprio_get kcmp kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen listxattr listxattrat
+llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack mbind membarrier memfd_create memfd_secret mincore
+mkdir mkdirat mlock mlock2 mlockall mmap mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal
 msgctl msgget msgrcv msgsnd msync munlock munlockall munmap nanosleep newfstatat pause pidfd_getfd pidfd_open pidfd_send_signal pipe pipe2
-pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_madvise process_mrelease process_vm_readv process_vm_writev
+pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 process_madvise process_mrelease process_vm_readv process_vm_writev
 pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg remap_file_pages removexattr removexattrat
 rename renameat renameat2 restart_syscall rmdir rseq rseq_slice_yield rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo
 sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
-sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp select semctl semget semop semtimedop
+sched_yield seccomp select semctl semget semop semtimedop
 sendfile sendmmsg sendmsg sendto set_mempolicy set_mempolicy_home_node set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups
-setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid setxattr setxattrat
+setitimer setpgid setregid setresgid setresuid setreuid setrlimit setsid setuid setxattr setxattrat
 shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo
 tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate
 umask uname unlink unlinkat uprobe uretprobe ustat utime utimensat utimes vfork vmsplice wait4 waitid write writev
@@ -108,10 +108,25 @@ open_tree open_tree_attr perf_event_open pivot_root quotactl quotactl_fd reboot 
 swapoff swapon syslog umount2 unshare userfaultfd vhangup
 `
 
+// Number is the number of a call on this program's architecture, if it has it.
+func Number(name string) (uint32, bool) { return native.number(name) }
+
+// Names are all calls of this program's architecture.
+func Names() []string {
+	out := make([]string, len(native.calls))
+	for i, c := range native.calls {
+		out[i] = c.name
+	}
+	return out
+}
+
 // newNamespaces are all CLONE_NEW* flags that clone knows; CLONE_NEWTIME is a
 // signal number there and only unshare's, which is refused whole.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+// initPID is the sandbox's init as its processes see it.
+const initPID = 1
 
 // setID: as root outside, a set-id file in an idmapped workspace would be a
 // set-id file of its owner on the host (tried).
@@ -134,7 +149,18 @@ func rules() map[string]Rule {
 			{When: []Test{is(arg, unix.S_IFMT, unix.S_IFBLK)}, Then: Refuse},
 		}, Else: Allow}
 	}
+	// init may have the command's user, and the kernel asks no more than that of
+	// who changes another process's limits: a CPU limit of 0 is the end of init
+	// and with it of the run (tried). Nobody inside has business with it.
+	spareInit := func(pid int) Rule {
+		return Rule{Clauses: []Clause{{When: []Test{is(pid, 0, initPID)}, Then: Refuse}}, Else: Allow}
+	}
 	return map[string]Rule{
+		"prlimit64": spareInit(0), "sched_setaffinity": spareInit(0), "sched_setscheduler": spareInit(0),
+		"sched_setparam": spareInit(0), "sched_setattr": spareInit(0), "move_pages": spareInit(0), "migrate_pages": spareInit(0),
+		// The second argument is a process, a group (init leads group 1) or,
+		// rarely, a user, as the first one says.
+		"setpriority": spareInit(1), "ioprio_set": spareInit(1),
 		"clone":      {Clauses: []Clause{{When: []Test{any(0, newNamespaces)}, Then: Refuse}}, Else: Allow},
 		"socket":     socketRule(),
 		"socketpair": {Clauses: unixClauses(), Else: Refuse},

@@ -92,7 +92,7 @@ func (m machine) run(t testing.TB, audit, nr uint32, args [6]uint64) Action {
 }
 
 func TestCompiledAnswersAsPlain(t *testing.T) {
-	values := []uint64{0, 1, 2, 3, 5, 6, 10, 16, 17, 31, 38, 262, 0o755, 0o4755, 0o2755, 0o20666, 0o60666, 0o10600, unix.O_CREAT, unix.TIOCSTI, 1<<32 | unix.TIOCSTI, unix.CLONE_NEWUSER, 1 << 32, 0xffffffff, 0x40000}
+	values := []uint64{0, 1, 2, 3, 5, 6, 10, 16, 17, 31, 38, 262, 0o755, 0o4755, 0o2755, 0o20666, 0o60666, 0o10600, unix.O_CREAT, unix.TIOCSTI, 1<<32 | unix.TIOCSTI, unix.CLONE_NEWUSER, 1 << 32, 1<<32 | 1, 0xffffffff, 0x40000}
 	for _, a := range []arch{x86_64, aarch64} {
 		m := newMachine(t, a)
 		for nr := range uint32(600) {
