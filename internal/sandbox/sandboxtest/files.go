@@ -25,7 +25,9 @@ func fileProbes() []Probe {
 		{Name: "directory-descriptor", Group: "files", Expected: "a directory given as standard input does not come in", run: probeDirectoryDescriptor},
 		{Name: "set-id", Group: "files", Expected: "no set-id bit can be set, in any call that sets a mode", run: probeSetID},
 		{Name: "devices", Group: "files", Expected: "no device can be made, and /dev can't be changed", run: attempt("devices", controlDevices, "EPERM", "EROFS", "EACCES")},
-		{Name: "read-only", Group: "files", Expected: "nothing of the host's system can be written", run: attempt("read-only", controlReadOnly, "EROFS", "EACCES", "EPERM", "EBUSY")},
+		{Name: "read-only", Group: "files", Expected: "nothing of the host's system, nor a directory that all may write to, can be written", run: probeReadOnly},
+		{Name: "read-only-fifo", Group: "files", Expected: "a FIFO of the host in a read-only directory can't be written, which mounts and modes would allow", run: probeFIFO},
+		{Name: "mount-flags", Group: "files", Expected: "every mount is read-only, without set-id files, devices or programs, as the boundary says", run: probeMountFlags},
 	}
 }
 
@@ -167,13 +169,4 @@ func listenUnix(name string) (stop func(), reachable bool, err error) {
 func controlDevices() (string, bool) {
 	err := unix.Access("/dev/null", unix.W_OK)
 	return "outside, the device files that the driver binds are usable", err == nil
-}
-
-func controlReadOnly() (string, bool) {
-	f, err := os.CreateTemp("", "confine-control-")
-	if err == nil {
-		f.Close()
-		os.Remove(f.Name())
-	}
-	return "outside, and inside in /workspace, files are made by the same calls", err == nil
 }

@@ -19,14 +19,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"confine/internal/kernel/landlock"
 )
 
 // attempts are run inside by Inside.
 var attempts = map[string]func(args []string) Answer{
-	"parent": tryParent, "find-key": tryFindKey, "init-cmdline": tryInitCommandLine, "signals": trySignals, "posture": tryPosture,
-	"paths": tryPaths, "list": tryList, "masked": tryMasked, "descriptors": tryDescriptors, "set-id": trySetID, "devices": tryDevices, "read-only": tryReadOnly,
+	"parent": tryParent, "find-key": tryFindKey, "init-cmdline": tryInitCommandLine, "signals": trySignals, "init-limits": tryInitLimits, "posture": tryPosture,
+	"paths": tryPaths, "list": tryList, "masked": tryMasked, "descriptors": tryDescriptors, "set-id": trySetID, "devices": tryDevices, "read-only": tryReadOnly, "read-only-fifo": tryFIFO, "mount-flags": tryMountFlags,
 	"network": tryNetwork, "unix": tryUnix, "metadata": tryMetadata, "unlisted": tryUnlisted, "protocols": tryProtocols,
-	"namespaces": tryNamespaces, "mounts": tryMounts, "interfaces": tryInterfaces, "families": tryFamilies, "terminal": tryTerminal,
+	"namespaces": tryNamespaces, "mounts": tryMounts, "families": tryFamilies, "calls": tryCalls, "foreign": tryForeign, "terminal": tryTerminal,
 }
 
 // Inside is the probe program's main function: it makes the attempt that args
@@ -53,6 +55,8 @@ func result(err error) string {
 	var errno syscall.Errno
 	var dns *net.DNSError
 	switch {
+	case errors.Is(err, reached):
+		return letThrough
 	case err == nil:
 		return "ok"
 	case errors.As(err, &errno):
@@ -65,11 +69,14 @@ func result(err error) string {
 	return err.Error()
 }
 
-func (a *Answer) try(what string, err error) {
-	a.Tries = append(a.Tries, Try{what, result(err)})
+func (a *Answer) try(what string, err error) { a.expect(what, err, "") }
+
+// expect is a try of which only one result holds.
+func (a *Answer) expect(what string, err error, want string) {
+	a.Tries = append(a.Tries, Try{What: what, Result: result(err), Want: want})
 }
 
-func (a *Answer) saw(what, res string) { a.Tries = append(a.Tries, Try{what, res}) }
+func (a *Answer) saw(what, res string) { a.Tries = append(a.Tries, Try{What: what, Result: res}) }
 
 func (a *Answer) neighbour(err error) { a.Neighbour = result(err) }
 
@@ -97,10 +104,14 @@ func tryParent([]string) (a Answer) {
 	pids := []string{"1", strconv.Itoa(os.Getppid())}
 	for _, pid := range pids {
 		for _, f := range []string{"environ", "mem", "root/", "cwd/", "fd/", "maps", "exe", "ns/mnt", "task/1/environ"} {
-			a.try("/proc/"+pid+"/"+f, readable("/proc/"+pid+"/"+f))
+			// Not there, as nothing above can be traced: a refusal would mean
+			// that /proc shows it.
+			a.expect("/proc/"+pid+"/"+f, readable("/proc/"+pid+"/"+f), "ENOENT")
 		}
 	}
-	a.try("attach to init", unix.PtraceAttach(1))
+	a.expect("attach to init", unix.PtraceAttach(1), "EPERM")
+	var state unix.Stat_t
+	a.expect("/proc/1", unix.Stat("/proc/1", &state), "ENOENT")
 	a.neighbour(readable("/proc/self/environ"))
 	return a
 }
@@ -148,17 +159,54 @@ func tryInitCommandLine([]string) (a Answer) {
 }
 
 func trySignals([]string) (a Answer) {
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP} {
-		err := syscall.Kill(1, s)
-		if err == nil {
-			// Delivered to an init that ignores it, or it would be gone.
-			a.saw("kill 1", "ignored")
-			continue
-		}
-		a.try("kill 1", err)
+	// Init ignores what it has no handler for, whoever may send it. Where
+	// Landlock knows of signals, sending is refused before that.
+	want := "ok"
+	if landlock.Probe().Scopes()&unix.LANDLOCK_SCOPE_SIGNAL != 0 {
+		want = "EPERM"
 	}
-	a.try("kill parent", syscall.Kill(2000000000, syscall.SIGKILL))
+	for _, s := range []syscall.Signal{0, syscall.SIGTERM, syscall.SIGSTOP, syscall.SIGKILL} {
+		a.expect("kill 1", syscall.Kill(1, s), want)
+	}
+	a.expect("kill what is not there", syscall.Kill(2000000000, syscall.SIGKILL), "ESRCH")
 	a.neighbour(syscall.Kill(os.Getpid(), 0))
+	return a
+}
+
+// tryInitLimits asks for changes of init that are none. The kernel itself would
+// allow them all, as init has the command's user.
+func tryInitLimits([]string) (a Answer) {
+	// What holds for this process already: init had the same from confine.
+	limit, all, normal, size := bytesPtr(make([]byte, 16)), bytesPtr(bytes.Repeat([]byte{0xff}, 128)), bytesPtr(make([]byte, 48)), uintptr(128)
+	_, _, errno := unix.Syscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CPU, 0, limit, 0, 0)
+	a.Neighbour = result(errnoErr(errno))
+	nice, _ := unix.Getpriority(unix.PRIO_PROCESS, 0) // as the raw call has it: 20 less the priority
+	scheduler, _, _ := unix.Syscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0)
+	changes := func(pid uintptr, each func(string, error)) {
+		do := func(what string, nr uintptr, args ...uintptr) {
+			var x [6]uintptr
+			copy(x[:], args)
+			_, _, errno := unix.Syscall6(nr, x[0], x[1], x[2], x[3], x[4], x[5])
+			each(what, errnoErr(errno))
+		}
+		do("set CPU limit", unix.SYS_PRLIMIT64, pid, unix.RLIMIT_CPU, limit, 0)
+		do("read limit", unix.SYS_PRLIMIT64, pid, unix.RLIMIT_NOFILE, 0, bytesPtr(make([]byte, 16)))
+		do("set priority", unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, pid, uintptr(20-nice))
+		do("set processors", unix.SYS_SCHED_SETAFFINITY, pid, size, all)
+		do("set scheduler", unix.SYS_SCHED_SETSCHEDULER, pid, scheduler, normal)
+		do("set scheduling", unix.SYS_SCHED_SETPARAM, pid, normal)
+		do("set I/O priority", unix.SYS_IOPRIO_SET, 1, pid, 0)
+	}
+	for _, pid := range []uintptr{1, 1 | highBits} {
+		changes(pid, func(what string, err error) { a.expect(what+" of 1", err, "EPERM") })
+	}
+	for _, pid := range []uintptr{0, uintptr(os.Getpid())} {
+		changes(pid, func(what string, err error) {
+			if err != nil {
+				a.Neighbour = what + " of itself: " + result(err)
+			}
+		})
+	}
 	return a
 }
 
@@ -300,27 +348,6 @@ func tryDevices([]string) (a Answer) {
 	a.try("remove /dev/null", os.Remove("/dev/null"))
 	a.try("link in /dev", os.Symlink("/proc/sys/kernel/core_pattern", "/dev/other"))
 	a.neighbour(unix.Mknod("fifo", unix.S_IFIFO|0o600, 0))
-	return a
-}
-
-func tryReadOnly([]string) (a Answer) {
-	for _, p := range []string{"/", "/usr", "/usr/bin", "/etc", "/dev"} {
-		a.try("create in "+p, os.WriteFile(p+"/probe", nil, 0o600))
-	}
-	a.try("truncate", os.Truncate("/etc/passwd", 0))
-	a.try("chmod", os.Chmod("/usr/bin/env", 0o777))
-	a.try("remove", os.Remove("/usr/bin/env"))
-	for _, p := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sysrq-trigger", "/proc/sys/user/max_user_namespaces"} {
-		f, err := os.OpenFile(p, os.O_WRONLY, 0)
-		if err == nil {
-			f.Close()
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			err = unix.EACCES // a kernel without it has nothing to write
-		}
-		a.try("open "+p, err)
-	}
-	a.neighbour(os.WriteFile("/workspace/probe", nil, 0o600))
 	return a
 }
 
