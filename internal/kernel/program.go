@@ -194,7 +194,7 @@ func (p *Program) Vector(list []string) Arg {
 
 func (b *Block) add(name string, s step, args ...Arg) {
 	s.name = uint16(len(b.p.names))
-	if len(b.p.names) >= 1<<16-1 || len(args) > len(s.args) {
+	if len(b.p.names) >= 1<<16-len(ownSteps) || len(args) > len(s.args) {
 		b.p.Fail(fmt.Errorf("system call program: %s: too many steps or arguments", name))
 		return
 	}

@@ -98,7 +98,7 @@ func (p *Program) Start(flags uintptr, keep []int) (*Child, error) {
 		r.Close()
 		return nil, &StepError{Step: "clone", Err: syscall.Errno(-pid)}
 	}
-	return &Child{PID: pid, errs: r, names: p.names}, nil
+	return &Child{PID: pid, errs: r, names: append(p.names, ownSteps[:]...)}, nil
 }
 
 // arena makes the child's variables, in the child's memory.
@@ -121,6 +121,7 @@ func (p *Program) arena(keep []int, errs int) (*arena, error) {
 	// Above every kept descriptor, so that it can be moved first.
 	a.base = uintptr(keptBase(keep))
 	a.errFD, a.errFrom = a.base+uintptr(len(keep)), uintptr(errs)
+	a.own = uint16(len(p.names))
 	return a, nil
 }
 
@@ -159,6 +160,15 @@ func fork(flags, stack, main uintptr, a *arena) int {
 	runtimeAfterFork()
 	return int(pid)
 }
+
+// ownSteps are what every child does before its program, named by their calls:
+// a kernel or a filter may refuse them (close_range came with Linux 5.9).
+var ownSteps = [...]string{ownMove: "move descriptors (dup3)", ownClose: "close descriptors (close_range)"}
+
+const (
+	ownMove = iota
+	ownClose
+)
 
 // KeptFD is the number that descriptor i of keep has in the child.
 func KeptFD(keep []int, i int) int { return keptBase(keep) + i }
@@ -203,6 +213,7 @@ type arena struct {
 	base    uintptr
 	errFD   uintptr
 	errFrom uintptr
+	own     uint16 // where the names of ownSteps begin
 	soft    uintptr
 	rec     [2]uint32
 	init    initMem
@@ -299,11 +310,12 @@ func takeDescriptors(a *arena) {
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&a.init.set)), 0, 8, 0, 0)
 	_, _, e := syscall.RawSyscall(syscall.SYS_DUP3, a.errFrom, a.errFD, syscall.O_CLOEXEC)
 	if e != 0 {
-		exit(exitStepFailed)
+		a.errFD = a.errFrom
+		report(a, a.own+ownMove, uintptr(e))
 	}
 	for i := 0; i < len(a.kept); i++ {
 		if _, _, e = syscall.RawSyscall(syscall.SYS_DUP3, a.kept[i], a.base+uintptr(i), syscall.O_CLOEXEC); e != 0 {
-			exit(exitStepFailed)
+			report(a, a.own+ownMove, uintptr(e))
 		}
 	}
 	_, _, e = syscall.RawSyscall(sysCloseRange, 0, a.base-1, 0)
@@ -311,7 +323,7 @@ func takeDescriptors(a *arena) {
 		_, _, e = syscall.RawSyscall(sysCloseRange, a.errFD+1, ^uintptr(0)>>32, 0)
 	}
 	if e != 0 {
-		exit(exitStepFailed)
+		report(a, a.own+ownClose, uintptr(e))
 	}
 }
 
@@ -326,8 +338,14 @@ func arg(a *arena, s *step, i int) uintptr {
 
 //go:norace
 //go:nosplit
-func fail(a *arena, s *step, errno uintptr) {
-	a.rec[0], a.rec[1] = uint32(s.name), uint32(errno)
+func fail(a *arena, s *step, errno uintptr) { report(a, s.name, errno) }
+
+// report says which step failed, and ends the process.
+//
+//go:norace
+//go:nosplit
+func report(a *arena, name uint16, errno uintptr) {
+	a.rec[0], a.rec[1] = uint32(name), uint32(errno)
 	syscall.RawSyscall(syscall.SYS_WRITE, a.errFD, uintptr(unsafe.Pointer(&a.rec)), 8)
 	exit(exitStepFailed)
 }
@@ -345,8 +363,14 @@ func exit(code uintptr) {
 func waitAll() {
 	for {
 		_, _, e := syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), 0, syscall.WALL, 0, 0, 0)
-		if e == syscall.ECHILD {
+		switch e {
+		case 0, syscall.EINTR:
+		case syscall.ECHILD:
 			exit(0)
+		default:
+			// Refused: to wait on would be for ever. The end of PID 1 ends
+			// what it could not wait for.
+			exit(exitStepFailed)
 		}
 	}
 }
@@ -381,7 +405,10 @@ func initLoop(m *initMem, control, status, child uintptr) {
 	m.fds[1].fd, m.fds[1].events = int32(control), pollIn
 	for {
 		m.fds[0].revents, m.fds[1].revents = 0, 0
-		syscall.RawSyscall6(sysPpoll, uintptr(unsafe.Pointer(&m.fds)), 2, 0, 0, 0, 0)
+		_, _, e = syscall.RawSyscall6(sysPpoll, uintptr(unsafe.Pointer(&m.fds)), 2, 0, 0, 0, 0)
+		if e != 0 && e != syscall.EINTR {
+			exit(exitStepFailed)
+		}
 		if m.fds[1].revents != 0 {
 			n, _, e := syscall.RawSyscall(syscall.SYS_READ, control, uintptr(unsafe.Pointer(&m.info)), 1)
 			if e == 0 && n == 1 {
@@ -406,6 +433,10 @@ func initLoop(m *initMem, control, status, child uintptr) {
 func reap(m *initMem, status, child uintptr) {
 	for {
 		pid, _, e := syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&m.status)), syscall.WNOHANG|syscall.WUNTRACED|syscall.WALL, 0, 0, 0)
+		if e != 0 && e != syscall.ECHILD {
+			// Refused: the command's end would never be seen.
+			exit(exitStepFailed)
+		}
 		if e != 0 || pid == 0 {
 			return
 		}
