@@ -89,6 +89,9 @@ func (l *LiveWorkspace) Record(stateDir string) error {
 		return fail(errors.Join(err, os.Remove(f.Name())))
 	}
 	l.journal, l.journalName = f, name
+	if l.shared != nil {
+		return l.shared.Record(stateDir)
+	}
 	return nil
 }
 

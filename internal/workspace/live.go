@@ -48,6 +48,12 @@ type LiveWorkspace struct {
 	// Notes are things a person should know before the run, one line each.
 	Notes []string
 
+	inside string // where it is seen in the run
+	// shared is the repository of a linked worktree; own, in that one, is where
+	// it keeps this worktree's state.
+	shared *LiveWorkspace
+	own    string
+
 	root       *os.File
 	masks      masks
 	maxEntries int
@@ -66,7 +72,7 @@ type LiveWorkspace struct {
 // workspace or lies in it.
 func (l *LiveWorkspace) Overlaps(p string) bool {
 	p = filepath.Clean(p)
-	return within(p, l.Dir) || within(l.Dir, p)
+	return within(p, l.Dir) || within(l.Dir, p) || l.shared != nil && l.shared.Overlaps(p)
 }
 
 // DirError is a directory that can't be a workspace.

@@ -33,16 +33,15 @@ func Live(o Options) (*LiveWorkspace, error) {
 	if err := checkDir(dir, o); err != nil {
 		return nil, err
 	}
-	// A name that turned into a link since is an error, not another directory.
-	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	root, err := openRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("use %q as workspace: %w", dir, err)
+		return nil, err
 	}
-	l := &LiveWorkspace{Dir: dir, root: os.NewFile(uintptr(fd), dir), masks: m, maxEntries: o.MaxEntries}
+	l := &LiveWorkspace{Dir: dir, inside: Inside, root: root, masks: m, maxEntries: o.MaxEntries}
 	if l.maxEntries <= 0 {
 		l.maxEntries = defaultMaxEntries
 	}
-	if err := l.load(); err != nil {
+	if err := l.load(o); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -50,9 +49,15 @@ func Live(o Options) (*LiveWorkspace, error) {
 }
 
 // Close lets go of the directory.
-func (l *LiveWorkspace) Close() error { return errors.Join(l.forget(), l.root.Close()) }
+func (l *LiveWorkspace) Close() error {
+	var err error
+	if l.shared != nil {
+		err = l.shared.Close()
+	}
+	return errors.Join(err, l.forget(), l.root.Close())
+}
 
-func (l *LiveWorkspace) load() error {
+func (l *LiveWorkspace) load(o Options) error {
 	s := newScan(l.root, l.Dir, l.masks)
 	if err := s.run(l.maxEntries); err != nil {
 		return err
@@ -68,6 +73,15 @@ func (l *LiveWorkspace) load() error {
 	if err := l.checkUnseen(s); err != nil {
 		return err
 	}
+	if l.own == "" && slices.Contains(s.gitFiles, ".git") {
+		shared, err := l.openShared(o)
+		if shared == nil {
+			l.Notes = append(l.Notes, "this is a linked worktree or submodule whose repository lies elsewhere and is not shown, so git does not work in the run"+because(err))
+		} else {
+			l.shared = shared
+			s.followShared(shared)
+		}
+	}
 	s.followPointers()
 	// Before planning, which compares each with each.
 	if len(s.masked)+len(s.protect)+len(s.gitDirs) > maxMounts {
@@ -75,6 +89,18 @@ func (l *LiveWorkspace) load() error {
 	}
 	l.before = s
 	l.plan(s)
+	if l.shared != nil {
+		l.Mounts = append(l.Mounts, l.shared.Mounts...)
+		if !within(l.Dir, Inside) {
+			// Where the repository looks for this worktree: git worktree prune
+			// would take it for deleted.
+			l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Bind, Target: path.Join(l.Dir, ".git"), Source: path.Join(l.Dir, ".git"), Owned: true})
+		}
+		l.Notes = append(l.Notes, l.shared.Notes...)
+		for _, rel := range l.shared.ReadOnly {
+			l.ReadOnly = append(l.ReadOnly, path.Join(l.shared.Dir, rel))
+		}
+	}
 	if len(l.Mounts) > maxMounts {
 		return &ControlError{Dir: l.Dir, Paths: s.protect, Why: fmt.Sprintf("with the masks and the directories above them they are more than %d", maxMounts)}
 	}
@@ -82,6 +108,13 @@ func (l *LiveWorkspace) load() error {
 	// the run is missed; something of just before it may be listed.
 	l.start = time.Now().Add(-time.Second)
 	return nil
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
 }
 
 // checkUnseen: a directory that this user can't look into is closed to the run
@@ -115,16 +148,23 @@ func (l *LiveWorkspace) plan(s *scan) {
 		return slices.ContainsFunc(s.masked, func(t target) bool { return t.rel == rel })
 	}
 	bind := func(rel string, writable bool) {
-		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Bind, Target: path.Join(Inside, rel), Source: path.Join(l.Dir, rel), Writable: writable, Owned: true})
+		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Bind, Target: path.Join(l.inside, rel), Source: path.Join(l.Dir, rel), Writable: writable, Owned: true})
 	}
 	bind("", true)
-	l.SafeDirectories = []string{Inside}
+	l.SafeDirectories = []string{l.inside}
 	protected := func(rel string) bool {
 		return slices.ContainsFunc(s.protect, func(p string) bool { return within(rel, p) })
 	}
 	pins := map[string]bool{}
+	if l.own != "" {
+		bind("worktrees", false)
+	}
+	// others is what other worktrees keep in a shared repository.
+	others := func(rel string) bool {
+		return l.own != "" && within(rel, "worktrees") && !within(rel, l.own)
+	}
 	for _, git := range sortedKeys(s.gitDirs) {
-		if covered(git) || masked(git) || protected(git) {
+		if covered(git) || masked(git) || protected(git) || others(git) {
 			continue
 		}
 		if git != "" {
@@ -135,10 +175,10 @@ func (l *LiveWorkspace) plan(s *scan) {
 		if strings.EqualFold(path.Base(git), ".git") {
 			repo = path.Dir(git)
 		}
-		l.trust(path.Join(Inside, repo))
+		l.trust(path.Join(l.inside, repo))
 	}
 	for _, rel := range s.protect {
-		if covered(rel) || masked(rel) {
+		if covered(rel) || masked(rel) || others(rel) {
 			continue
 		}
 		bind(rel, false)
@@ -148,10 +188,7 @@ func (l *LiveWorkspace) plan(s *scan) {
 		l.ReadOnly = append(l.ReadOnly, rel)
 	}
 	for _, rel := range s.gitFiles {
-		l.trust(path.Join(Inside, path.Dir(rel)))
-		if path.Dir(rel) == "." {
-			l.Notes = append(l.Notes, "this is a linked worktree or submodule: its repository lies elsewhere and is not shown, so git does not work in the run")
-		}
+		l.trust(path.Join(l.inside, path.Dir(rel)))
 	}
 	for _, git := range sortedKeys(s.gitDirs) {
 		if _, ok := s.controls[join(git, "objects/info/alternates")]; ok {
@@ -162,13 +199,16 @@ func (l *LiveWorkspace) plan(s *scan) {
 		if covered(t.rel) {
 			continue
 		}
-		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Mask, Target: path.Join(Inside, t.rel)})
+		l.Mounts = append(l.Mounts, boundary.Mount{Kind: boundary.Mask, Target: path.Join(l.inside, t.rel)})
 		l.Masked = append(l.Masked, t.rel)
 		if !l.masks.matchAnywhere(t.rel) {
 			s.pin(pins, t.rel)
 		}
 	}
 	for _, rel := range sortedKeys(pins) {
+		if l.own != "" && rel == "worktrees" {
+			continue // read-only already
+		}
 		bind(rel, true)
 	}
 	// Parents before what lies in them, or they would cover it.

@@ -37,7 +37,17 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 	after.pointed = l.before.pointed
 	after.stampPointed()
 	review, hold := l.compare(after)
-	return review, l.holdBack(o.HeldDir, review.Findings, hold)
+	err = l.holdBack(o.HeldDir, review.Findings, hold)
+	if l.shared != nil {
+		// In a directory of its own: the names of what is held are numbers.
+		elsewhere, sharedErr := l.shared.Review(ReviewOptions{HeldDir: filepath.Join(o.HeldDir, "repository")})
+		for _, f := range elsewhere.Findings {
+			f.Path = path.Join(l.shared.Dir, f.Path)
+			review.Findings = append(review.Findings, f)
+		}
+		err = errors.Join(err, sharedErr)
+	}
+	return review, err
 }
 
 // compare returns the findings, and the numbers of those to be held back.

@@ -252,3 +252,28 @@ func TestNothingProtectedCanBeMovedAway(t *testing.T) {
 		t.Errorf("the mask leads elsewhere: %q", out)
 	}
 }
+
+// TestLinkedWorktree: git works in one, and the repository it shares keeps its
+// control files and its other worktrees.
+func TestLinkedWorktree(t *testing.T) {
+	base := t.TempDir()
+	shell(t, base, `git init -q -b main main; cd main; echo a >a; git add a; git commit -qm one; git worktree add -q ../w1; git worktree add -q ../w2
+		git config user.name a; git config user.email a@example.com`)
+	dir := filepath.Join(base, "w1")
+	for script, works := range map[string]bool{
+		"git status --short && echo b >>a && git commit -qam two && git branch other": true,
+		"git worktree prune && git log -1 && test $(git worktree list | wc -l) = 3":   true,
+		"git config core.fsmonitor x":                           false,
+		"echo x >$(git rev-parse --git-common-dir)/hooks/x":     false,
+		"rm -rf $(git rev-parse --git-common-dir)/worktrees/w2": false,
+		"ls " + filepath.Join(base, "main/a"):                   false,
+		"ls " + filepath.Join(base, "w2"):                       false,
+	} {
+		if out, errs, status := confined(t, dir, nil, "--", "sh", "-c", script); (status == 0) != works {
+			t.Errorf("%s: status %d: %s %s", script, status, out, errs)
+		}
+	}
+	if got := shell(t, base, "git -C w1 log --format=%s -1; git -C w2 status --short; git -C main config --get core.fsmonitor || true; git -C main fsck 2>/dev/null"); got != "two\n" {
+		t.Errorf("afterwards %q", got)
+	}
+}
