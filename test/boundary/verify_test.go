@@ -26,24 +26,38 @@ func program(t *testing.T) string {
 	return p
 }
 
+// probeResult is what verify says of one probe.
+type probeResult struct {
+	Name, Group, Expected, Observed, Control string
+	Held                                     bool
+}
+
+func readProbes(t *testing.T, out []byte) map[string]probeResult {
+	t.Helper()
+	var report struct{ Probes []probeResult }
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("%v: %.500s", err, out)
+	}
+	probes := map[string]probeResult{}
+	for _, p := range report.Probes {
+		probes[p.Name] = p
+	}
+	if len(probes) != len(report.Probes) {
+		t.Errorf("%d names for %d probes", len(probes), len(report.Probes))
+	}
+	return probes
+}
+
 func TestVerifyHoldsEveryProbe(t *testing.T) {
 	out, err := exec.Command(program(t), "verify", "--json").Output()
 	if err != nil {
 		t.Errorf("verify: %v", err)
 	}
-	var report struct {
-		Probes []struct {
-			Name, Group, Expected, Observed, Control string
-			Held                                     bool
-		}
+	probes := readProbes(t, out)
+	if len(probes) < 33 {
+		t.Errorf("only %d probes", len(probes))
 	}
-	if err := json.Unmarshal(out, &report); err != nil {
-		t.Fatalf("%v: %.500s", err, out)
-	}
-	if len(report.Probes) < 28 {
-		t.Errorf("only %d probes", len(report.Probes))
-	}
-	for _, p := range report.Probes {
+	for _, p := range probes {
 		if !p.Held || p.Expected == "" || p.Observed == "" || p.Control == "" {
 			t.Errorf("%+v", p)
 		}

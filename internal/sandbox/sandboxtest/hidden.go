@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,27 +47,51 @@ func probeInitHidden(ctx context.Context, h *Host) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	uid := func(pid int) (uint32, error) {
-		var st unix.Stat_t
-		err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &st)
-		return st.Uid, err
-	}
-	command, err := uid(chain[0])
+	command := look(chain[0])
 	var a Answer
-	for _, pid := range chain[1:] {
-		switch owner, err := uid(pid); {
-		case errors.Is(err, unix.ENOENT) || err == nil && owner == 0:
-			// A /proc of the host that hides what can't be traced hides it whole.
-			a.saw("process", "closed")
-		case err != nil:
-			a.try("process", err)
-		default:
-			a.saw(fmt.Sprintf("process %d above the command", len(a.Tries)+1), fmt.Sprintf("open to user %d", owner))
+	for i, pid := range chain[1:] {
+		var seen string
+		// The one that forked the other may still be on its way to rest.
+		for range 40 {
+			if seen = look(pid); seen == closed {
+				break
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		if seen != closed {
+			seen = fmt.Sprintf("%s, %d above the command", seen, i+1)
+		}
+		a.saw("process", seen)
+	}
+	a.neighbour(nil)
+	return a.judge("the command itself is "+command, strings.HasPrefix(command, "open to user ") && command != "open to user 0", closed), nil
+}
+
+const closed = "closed and without capabilities"
+
+// look says whether other processes of its user may look into a process, and
+// whether it could do more than they.
+func look(pid int) string {
+	var st unix.Stat_t
+	// A /proc of the host that hides what can't be traced hides it whole.
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &st); errors.Is(err, unix.ENOENT) {
+		return closed
+	} else if err != nil {
+		return result(err)
+	}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapAmb"} {
+		v, err := status(pid, set)
+		if err != nil {
+			return err.Error()
+		}
+		if strings.Trim(v, "0") != "" {
+			return set + " " + v
 		}
 	}
-	a.neighbour(err)
-	o := a.judge(fmt.Sprintf("the command itself is open to its user %d", command), err == nil && command != 0, "closed")
-	return o, nil
+	if st.Uid != 0 {
+		return fmt.Sprintf("open to user %d", st.Uid)
+	}
+	return closed
 }
 
 // above is the process with word in its command line and those above it, up to
@@ -100,15 +125,24 @@ func above(word string) ([]int, error) {
 }
 
 func parent(pid int) (int, error) {
-	// Not /proc/PID/stat, in which a program's name can be anything.
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	v, err := status(pid, "PPid")
 	if err != nil {
 		return 0, err
 	}
+	return strconv.Atoi(v)
+}
+
+// status is a line of a process's status. Not of its stat, in which a program's
+// name can be anything.
+func status(pid int, key string) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "", err
+	}
 	for _, line := range strings.Split(string(text), "\n") {
-		if v, ok := strings.CutPrefix(line, "PPid:\t"); ok {
-			return strconv.Atoi(v)
+		if v, ok := strings.CutPrefix(line, key+":\t"); ok {
+			return v, nil
 		}
 	}
-	return 0, fmt.Errorf("read status of process %d: no parent", pid)
+	return "", fmt.Errorf("read status of process %d: no %s", pid, key)
 }

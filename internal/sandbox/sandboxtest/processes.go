@@ -24,7 +24,7 @@ func processProbes() []Probe {
 		{Name: "other-tenant", Group: "processes", Expected: "another tenant's running sandbox and its files are not there", run: probeOtherTenant},
 		{Name: "signal-init", Group: "processes", Expected: "no signal reaches init or anything outside", run: attempt("signals", controlSignals)},
 		{Name: "init-limits", Group: "processes", Expected: "no limit, priority or processor of init can be changed", run: attempt("init-limits", controlInitLimits)},
-		{Name: "init-hidden", Group: "processes", Expected: "every process between confine and the command is closed to its own user", run: probeInitHidden},
+		{Name: "init-hidden", Group: "processes", Expected: "every process between confine and the command is closed to its own user and has no capability", run: probeInitHidden},
 		{Name: "posture", Group: "processes", Expected: "no capability in any set, no new privileges, seccomp filter, own namespaces", run: attempt("posture", controlPosture, "as expected")},
 	}
 }
