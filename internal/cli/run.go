@@ -255,7 +255,8 @@ func runStatus(e sandbox.Exit) error {
 	if e.Reason == sandbox.Fault {
 		return &ExitError{Status: ExitRunFault, Err: fmt.Errorf("run sandbox: %w", e.Err)}
 	}
-	if e.OutputErr != nil && !errors.Is(e.OutputErr, syscall.EPIPE) {
+	ended := e.Reason == sandbox.Exited || e.Reason == sandbox.Signalled
+	if ended && e.OutputErr != nil && !errors.Is(e.OutputErr, syscall.EPIPE) {
 		// What the command said is lost, whatever it ended with.
 		return &ExitError{Status: ExitRunFault, Err: fmt.Errorf("pass on the command's output: %w", e.OutputErr)}
 	}

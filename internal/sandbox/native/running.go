@@ -156,6 +156,7 @@ type meter struct {
 	shared bool
 	mu     sync.Mutex
 	err    atomic.Pointer[error] // the first failed write
+	closed atomic.Bool           // nothing is passed on any more
 }
 
 // failure is the first write that failed.
@@ -192,6 +193,9 @@ func (m *meter) copy(w io.Writer, rd *os.File) {
 				keep = int(max(0, int64(n)-(total-m.limit)))
 			}
 			m.dropped.Add(int64(n - keep))
+			if m.closed.Load() {
+				return
+			}
 			if keep > 0 && w != nil {
 				if m.shared {
 					m.mu.Lock()
@@ -263,11 +267,22 @@ func (r *run) resize(s sandbox.WindowSize) {
 	}
 }
 
-// Signal implements sandbox.Running.
+// Signal implements sandbox.Running. When every process is gone, one that ends
+// programs ends the wait for whoever does not take the output.
 func (r *run) Signal(sig os.Signal) error {
 	s, ok := sig.(syscall.Signal)
 	if !ok || s <= 0 || s > 64 {
 		return fmt.Errorf("send signal %v: not a signal of this system", sig)
+	}
+	r.mu.Lock()
+	gone := r.gone
+	r.mu.Unlock()
+	if gone {
+		switch s {
+		case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGKILL:
+			r.stopDraining()
+		}
+		return fmt.Errorf("send signal %v: %w", sig, os.ErrProcessDone)
 	}
 	_, err := r.control.Write([]byte{byte(s)})
 	return err
@@ -283,6 +298,9 @@ func (r *run) kill(why sandbox.Reason) {
 	defer r.mu.Unlock()
 	if r.reason == "" {
 		r.reason = why
+	}
+	if r.gone {
+		r.stopDraining()
 	}
 	if r.pidfd >= 0 {
 		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
@@ -312,8 +330,14 @@ func (r *run) supervise(ctx context.Context) {
 			break
 		}
 	}
+	if err != nil {
+		// Nobody saw it end, so it must.
+		r.mu.Lock()
+		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
+		r.mu.Unlock()
+	}
 	stopWatch()
-	r.io.Wait()
+	r.drain()
 	if r.stopNet != nil {
 		r.stopNet()
 	}
@@ -328,6 +352,40 @@ func (r *run) supervise(ctx context.Context) {
 	r.mu.Unlock()
 	close(r.done)
 }
+
+// drainLimit is how long a run that was killed waits for its output to be taken.
+const drainLimit = 2 * time.Second
+
+// errNotTaken is output that nobody took until the wait for it ended.
+var errNotTaken = errors.New("nobody takes it")
+
+// drain passes on what the command wrote before its end. A reader may take its
+// time, but a limit or a signal ends the run also when nobody reads.
+func (r *run) drain() {
+	r.mu.Lock()
+	r.gone = true
+	killed := r.reason != ""
+	r.mu.Unlock()
+	taken := make(chan struct{})
+	go func() { r.io.Wait(); close(taken) }()
+	var late <-chan time.Time
+	if killed {
+		t := time.NewTimer(drainLimit)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-taken:
+		return
+	case <-r.hurry:
+	case <-late:
+	}
+	// A write that blocks can't be ended; it is the last one.
+	r.out.closed.Store(true)
+	r.out.err.CompareAndSwap(nil, &errNotTaken)
+}
+
+func (r *run) stopDraining() { r.hurryOnce.Do(func() { close(r.hurry) }) }
 
 // readStatus reads what init says until it is gone.
 func (r *run) readStatus() (last kernel.StatusRecord, reported bool) {
@@ -357,7 +415,6 @@ func (r *run) result(last kernel.StatusRecord, reported bool, waitErr error) san
 		Reason: why, Missing: r.missing, Duration: time.Since(r.started),
 		OutputBytes: r.out.total.Load(), OutputDropped: r.out.dropped.Load(), OutputErr: r.out.failure(),
 	}
-	oom := int64(0)
 	if r.group != nil {
 		oom, e.PidsHit = r.group.OOMKills(), r.group.PidsHit()
 	}
@@ -376,7 +433,7 @@ func (r *run) result(last kernel.StatusRecord, reported bool, waitErr error) san
 	default:
 		e.Status = 128 + int(unix.SIGKILL)
 		if e.Reason == "" {
-			e.Reason, e.Err = sandbox.Fault, errors.Join(errors.New("the sandbox ended without a status"), waitErr)
+			e.Reason, e.Err = sandbox.Fault, &noStatusError{waitErr}
 		}
 	}
 	if oom > 0 && e.Signal == int(unix.SIGKILL) && (e.Reason == sandbox.Signalled) || oom > 0 && e.Reason == sandbox.Fault {

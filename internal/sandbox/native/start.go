@@ -63,8 +63,12 @@ type run struct {
 
 	mu     sync.Mutex
 	reason sandbox.Reason // set by the first of ours that killed it
-	done   chan struct{}
-	exit   sandbox.Exit
+	gone   bool           // every process is gone
+
+	hurry     chan struct{} // closed when output is not to be waited for any more
+	hurryOnce sync.Once
+	done      chan struct{}
+	exit      sandbox.Exit
 }
 
 // Start implements sandbox.Driver.
@@ -81,7 +85,7 @@ func (d Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Running, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r := &run{spec: spec, started: time.Now(), pidfd: -1, done: make(chan struct{})}
+	r := &run{spec: spec, started: time.Now(), pidfd: -1, hurry: make(chan struct{}), done: make(chan struct{})}
 	if err := r.start(ctx, d); err != nil {
 		r.abandon()
 		return nil, r.explain(err)
@@ -136,7 +140,7 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 	if r.child, err = prog.Start(outerNamespaces, r.plan.fds.list); err != nil {
 		return err
 	}
-	if r.pidfd, err = unix.PidfdOpen(r.child.PID, 0); err != nil {
+	if err := r.hold(); err != nil {
 		return err
 	}
 	kill := func() { _ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0) }
@@ -161,6 +165,9 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 		return &sandbox.StartError{Step: "let the sandbox start", Err: err}
 	}
 	r.closeOwned()
+	if l := r.spec.Boundary.Limits.Disk; l > 0 {
+		r.disk = newDiskWatch(r.child.PID, l, r.plan.mounts)
+	}
 	if err := r.receive(); err != nil {
 		// The child's own report says more, if there is one.
 		if stepErr := r.child.Started(); stepErr != nil {
@@ -172,6 +179,24 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 		return err
 	}
 	r.startCopying()
+	return nil
+}
+
+// hold opens the child, and makes sure that it can be killed and waited for: a
+// filter around this process that refuses one of the calls would let a run go on
+// for ever.
+func (r *run) hold() (err error) {
+	if r.pidfd, err = unix.PidfdOpen(r.child.PID, 0); err != nil {
+		return &sandbox.StartError{Step: "open process (pidfd_open)", Err: err}
+	}
+	if err := unix.PidfdSendSignal(r.pidfd, 0, nil, 0); err != nil {
+		return &sandbox.StartError{Step: "signal process (pidfd_send_signal)", Err: err}
+	}
+	// An option that no kernel has: the call is refused and nothing reaped.
+	const noOption = 1 << 16
+	if _, err := unix.Wait4(r.child.PID, nil, noOption, nil); err != nil && !errors.Is(err, unix.EINVAL) {
+		return &sandbox.StartError{Step: "wait for process (wait4)", Err: err}
+	}
 	return nil
 }
 
@@ -260,10 +285,10 @@ func (r *run) makeCgroup(d Driver) error {
 
 // abandon undoes a start that failed.
 func (r *run) abandon() {
+	// Its pipe's end ends a child that was not told to start, should no signal.
+	r.closeOwned()
 	if r.child != nil {
-		if r.pidfd >= 0 {
-			_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
-		} else {
+		if r.pidfd < 0 || unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0) != nil {
 			_ = unix.Kill(r.child.PID, unix.SIGKILL)
 		}
 		var ws unix.WaitStatus
@@ -273,7 +298,6 @@ func (r *run) abandon() {
 			}
 		}
 	}
-	r.closeOwned()
 	if r.stopNet != nil {
 		r.stopNet()
 	}
@@ -315,8 +339,24 @@ func (r *run) closeOwned() {
 
 // explain gives a failed step the words a person needs.
 func (r *run) explain(err error) error {
-	var se *kernel.StepError
-	if !errors.As(err, &se) {
+	var (
+		se      *kernel.StepError
+		start   *sandbox.StartError
+		missing *kernel.MissingError
+		errno   unix.Errno
+	)
+	switch {
+	case errors.As(err, &missing):
+		return err
+	case errors.As(err, &start):
+		if start.Hint == "" {
+			start.Hint = doctorHint
+		}
+		return err
+	case errors.As(err, &se):
+	case errors.As(err, &errno):
+		return &sandbox.StartError{Step: "prepare", Err: err, Hint: doctorHint}
+	default:
 		return err
 	}
 	out := &sandbox.StartError{Step: se.Step, Err: se.Err}
@@ -336,10 +376,12 @@ func (r *run) explain(err error) error {
 	case strings.HasPrefix(se.Step, "change to working directory"):
 		out.Hint = "the directory must exist in the view and be open to the sandbox's user"
 	default:
-		out.Hint = "run confine doctor: it tries each part on this host and names what is missing"
+		out.Hint = doctorHint
 	}
 	return out
 }
+
+const doctorHint = "run confine doctor: it tries each part on this host and names what is missing"
 
 // notFoundHint says where the host has the program that the view lacks.
 func notFoundHint(name string) string {
