@@ -415,6 +415,7 @@ func (r *run) result(last kernel.StatusRecord, reported bool, waitErr error) san
 		Reason: why, Missing: r.missing, Duration: time.Since(r.started),
 		OutputBytes: r.out.total.Load(), OutputDropped: r.out.dropped.Load(), OutputErr: r.out.failure(),
 	}
+	oom := int64(0)
 	if r.group != nil {
 		oom, e.PidsHit = r.group.OOMKills(), r.group.PidsHit()
 	}
@@ -446,6 +447,24 @@ func (r *run) result(last kernel.StatusRecord, reported bool, waitErr error) san
 		e.Status = 128 + int(unix.SIGKILL)
 	}
 	return e
+}
+
+// noStatusError is a sandbox whose first process ended and did not say how the
+// command did.
+type noStatusError struct{ cause error }
+
+func (e *noStatusError) Error() string {
+	if e.cause != nil {
+		return "the sandbox ended without a status: " + e.cause.Error()
+	}
+	return "the sandbox ended without a status"
+}
+
+func (e *noStatusError) Unwrap() error { return e.cause }
+
+// Hint says where to look.
+func (e *noStatusError) Hint() string {
+	return "something killed its first process, or a call that this needs is refused here: confine doctor tries each"
 }
 
 // watch samples what no cgroup limits here: the memory of all processes when

@@ -165,9 +165,6 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 		return &sandbox.StartError{Step: "let the sandbox start", Err: err}
 	}
 	r.closeOwned()
-	if l := r.spec.Boundary.Limits.Disk; l > 0 {
-		r.disk = newDiskWatch(r.child.PID, l, r.plan.mounts)
-	}
 	if err := r.receive(); err != nil {
 		// The child's own report says more, if there is one.
 		if stepErr := r.child.Started(); stepErr != nil {
