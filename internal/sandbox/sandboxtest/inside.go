@@ -210,7 +210,8 @@ func tryInitLimits([]string) (a Answer) {
 	return a
 }
 
-func tryPosture([]string) (a Answer) {
+// tryPosture is given the number of filters there should be.
+func tryPosture(args []string) (a Answer) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		a.try("read status", err)
@@ -218,7 +219,7 @@ func tryPosture([]string) (a Answer) {
 	}
 	want := map[string]string{
 		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
-		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "1",
+		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": args[0],
 	}
 	for _, line := range strings.Split(string(b), "\n") {
 		k, v, _ := strings.Cut(line, ":")

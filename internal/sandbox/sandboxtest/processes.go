@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ func processProbes() []Probe {
 		{Name: "signal-init", Group: "processes", Expected: "no signal reaches init or anything outside", run: attempt("signals", controlSignals)},
 		{Name: "init-limits", Group: "processes", Expected: "no limit, priority or processor of init can be changed", run: attempt("init-limits", controlInitLimits)},
 		{Name: "init-hidden", Group: "processes", Expected: "every process between confine and the command is closed to its own user and has no capability", run: probeInitHidden},
-		{Name: "posture", Group: "processes", Expected: "no capability in any set, no new privileges, seccomp filter, own namespaces", run: attempt("posture", controlPosture, "as expected")},
+		{Name: "posture", Group: "processes", Expected: "no capability in any set, no new privileges, seccomp filter, own namespaces", run: probePosture},
 	}
 }
 
@@ -62,9 +63,26 @@ func controlInitLimits() (string, bool) {
 	return "outside, a process sets limits of another one of its user", err == nil
 }
 
-func controlPosture() (string, bool) {
-	b, err := os.ReadFile("/proc/self/status")
-	return "outside, confine itself has no such posture", err == nil && strings.Contains(string(b), "NoNewPrivs:\t0")
+func probePosture(ctx context.Context, h *Host) (outcome, error) {
+	_, b, err := h.workspace("posture", nil)
+	if err != nil {
+		return outcome{}, err
+	}
+	privileges, err := status(os.Getpid(), "NoNewPrivs")
+	if err != nil {
+		return outcome{}, err
+	}
+	// A container's own filter comes along.
+	filters, err := status(os.Getpid(), "Seccomp_filters")
+	if err != nil {
+		return outcome{}, err
+	}
+	n, err := strconv.Atoi(filters)
+	if err != nil {
+		return outcome{}, fmt.Errorf("count filters: %w", err)
+	}
+	a, err := h.inside(ctx, b, nil, "posture", strconv.Itoa(n+1))
+	return a.judge("outside, confine itself has no such posture", privileges == "0", "as expected"), err
 }
 
 func probeParent(ctx context.Context, h *Host) (outcome, error) {
