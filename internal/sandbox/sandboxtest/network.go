@@ -165,10 +165,12 @@ func probeMetadataShell(ctx context.Context, h *Host) (outcome, error) {
 		return outcome{}, err
 	}
 	var script strings.Builder
-	script.WriteString("unset LD_PRELOAD\nask() { (exec 3<>\"/dev/tcp/$1/80\" && printf 'GET / HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n' \"$1\" >&3 && timeout 5 cat <&3) 2>&1; echo \"==$1\"; }\n")
-	for _, n := range append([]string{listed}, spellings...) {
-		fmt.Fprintf(&script, "ask '%s'\n", n)
+	script.WriteString("unset LD_PRELOAD\nask() { (exec 3<>\"/dev/tcp/$1/80\" && printf 'GET / HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\n\\r\\n' \"$1\" >&3 && timeout 5 cat <&3) 2>&1; echo \"==$1\"; }\n")
+	// All at once, as a refusal takes its time; told in order.
+	for i, n := range append([]string{listed}, spellings...) {
+		fmt.Fprintf(&script, "ask '%s' >/tmp/answer-%02d &\n", n, i)
 	}
+	script.WriteString("wait\ncat /tmp/answer-*\n")
 	out, err := h.shell(ctx, b, egress, script.String())
 	if err != nil {
 		return outcome{}, err
