@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -133,11 +135,28 @@ var program = sync.OnceValues(func() (string, error) {
 			return path, nil
 		}
 	}
-	return "", &MissingError{
-		Feature: "git", Err: fmt.Errorf("no git in %s", searchPath),
-		hint: "install git 2.39 or later (apt install git)",
-	}
+	return "", notFound(os.Getenv("PATH"))
 })
+
+// notFound tells a host without git from one that has it elsewhere: only
+// directories that the system's administrator fills are looked in, whatever PATH
+// says.
+func notFound(path string) *MissingError {
+	text := "find git: none in " + strings.Join(filepath.SplitList(searchPath), " ")
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		if other, err := exec.LookPath(filepath.Join(dir, "git")); err == nil {
+			text += fmt.Sprintf("; %.200q is in PATH and not used, as only those directories are looked in", other)
+			break
+		}
+	}
+	return &MissingError{Feature: "git", Err: errors.New(text), hint: installHint}
+}
+
+// installHint is the change for every lack of git.
+var installHint = fmt.Sprintf("install git %s or later in one of %s (apt install git)", Oldest.short(), strings.Join(filepath.SplitList(searchPath), " "))
 
 // run starts one git process and waits for it. It returns the exit status when
 // that is 0 or one of c.exits; everything else is an *Error.

@@ -76,13 +76,13 @@ func (e *MovedError) Error() string {
 // MissingError is an ability that the installed git lacks.
 type MissingError struct {
 	Feature string
-	Err     error
+	Err     error // says it all, where set
 	hint    string
 }
 
 func (e *MissingError) Error() string {
 	if e.Err != nil {
-		return "find git: " + e.Err.Error()
+		return e.Err.Error()
 	}
 	return "use git: " + e.Feature + " is missing"
 }

@@ -2,9 +2,11 @@ package gitcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Version is the version of the installed git.
@@ -25,23 +27,46 @@ func (v Version) AtLeast(w Version) bool {
 	return v.Patch >= w.Patch
 }
 
+// short leaves out the last number, which says nothing where every one will do.
+func (v Version) short() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// ProbeVersion asks the installed git for its version. It returns a
-// *MissingError when there is none, or one that is too old.
+// versionTime is how long git may take for its version.
+const versionTime = 5 * time.Second
+
+// ProbeVersion asks the installed git for its version, for five seconds at most.
+// It returns a *MissingError when there is none, or one that is too old.
 func ProbeVersion(ctx context.Context) (Version, error) {
-	out, _, err := (&Repo{}).output(ctx, command{op: "version", noRepo: true})
+	git, err := program()
 	if err != nil {
 		return Version{}, err
+	}
+	out, _, err := (&Repo{}).output(ctx, command{op: "version", noRepo: true, time: versionTime})
+	return judgeVersion(git, out, err)
+}
+
+// judgeVersion reads the answer of a git that was asked for its version.
+func judgeVersion(git string, out []byte, err error) (Version, error) {
+	broken := func(cause error) (Version, error) {
+		return Version{}, &MissingError{Feature: "git", Err: cause, hint: fmt.Sprintf("mend or replace %.200q", git)}
+	}
+	switch {
+	case errors.Is(err, ErrTimeLimit):
+		return broken(fmt.Errorf("read git version: %.200q did not answer within %v: %w", git, versionTime, err))
+	case err != nil:
+		return broken(fmt.Errorf("read git version: %w", err))
+	case len(out) == 0:
+		return broken(fmt.Errorf("read git version: %.200q printed nothing", git))
 	}
 	v, err := parseVersion(string(out))
 	if err != nil {
-		return Version{}, err
+		return broken(err)
 	}
 	if !v.AtLeast(Oldest) {
 		return v, &MissingError{
-			Feature: fmt.Sprintf("git %s or later (%s is installed)", Oldest, v),
-			hint:    "install a later git; 2.50.1 or a version with the same fixes is advised",
+			Feature: "git", Err: fmt.Errorf("use git: version %s is too old, %s is the oldest that will do", v, Oldest.short()),
+			hint: installHint,
 		}
 	}
 	return v, nil
