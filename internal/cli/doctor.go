@@ -32,6 +32,9 @@ system, loads the filter. For each lack one change is named that mends it.
   missing   confine does not work without it, or only as far as the line says
   optional  confine works without it, as the line says
 
+What could not be looked at, as it needs another ability that is missing, says
+which one; it has no change of its own.
+
 The exit status is 0 if nothing is missing, else 5. Whether the boundary holds
 is another question: see confine verify.`,
 		Example: `  confine doctor
@@ -59,9 +62,11 @@ func (o *doctorOptions) run(ctx context.Context, f *frame) error {
 	if len(lacks) == 0 {
 		return nil
 	}
-	names := make([]string, len(lacks))
-	for k, i := range lacks {
-		names[k] = i.Name
+	var names []string
+	for _, i := range lacks {
+		if i.After == "" {
+			names = append(names, i.Name)
+		}
 	}
 	return &ExitError{Status: ExitMissing, Err: fmt.Errorf("this host lacks %s", strings.Join(names, ", "))}
 }
@@ -78,7 +83,7 @@ func (f *frame) printAbility(i probe.Item) error {
 		mark = "optional"
 	}
 	text := fmt.Sprintf("%-9s %s: %s\n", mark, i.Name, plaintext.Line(i.Detail, maxDetail))
-	if !i.Present {
+	if !i.Present && i.After == "" {
 		for _, l := range [][2]string{{"without it", i.Without}, {"fix", i.Fix}} {
 			if l[1] != "" {
 				text += fmt.Sprintf("%-9s %s: %s\n", "", l[0], plaintext.Line(l[1], maxDetail))
@@ -95,7 +100,7 @@ func gitItem(v gitcmd.Version, err error) probe.Item {
 		i.Present, i.Detail, i.Without = true, v.String(), ""
 		return i
 	}
-	i.Detail, i.Fix = err.Error(), fmt.Sprintf("install git %s or later", gitcmd.Oldest)
+	i.Detail, i.Fix = err.Error(), "mend what the error names"
 	var missing *gitcmd.MissingError
 	if errors.As(err, &missing) && missing.Hint() != "" {
 		i.Fix = missing.Hint()

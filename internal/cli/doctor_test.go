@@ -49,9 +49,16 @@ func TestDoctorNamesEachLackAndItsFix(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", out, want)
 	}
 
-	out, err = doctor([]probe.Item{has}, errors.New("run git: not found"), false)
-	if failureOf(err).Status != ExitMissing || !strings.Contains(out, "missing   git: run git: not found\n") || !strings.Contains(out, "install git "+gitcmd.Oldest.String()) {
+	out, err = doctor([]probe.Item{has}, &gitcmd.MissingError{Err: errors.New("find git: none")}, false)
+	if failureOf(err).Status != ExitMissing || !strings.Contains(out, "missing   git: find git: none\n") || !strings.Contains(out, "fix: mend") {
 		t.Errorf("without git: %v\n%s", err, out)
+	}
+
+	follows := probe.Item{Name: "namespaces", Needed: true, Detail: "not looked at", Without: "nothing", Fix: "mend the other", After: "user namespaces"}
+	out, err = doctor([]probe.Item{lacks, follows}, nil, false)
+	want = "missing   user namespaces: clone: no\n          fix: allow them\nmissing   namespaces: not looked at\nok        git: 2.50.1\n"
+	if fail := failureOf(err); out != want || fail.Error != "this host lacks user namespaces" {
+		t.Errorf("a lack that follows from another: %+v\n%s", fail, out)
 	}
 }
 

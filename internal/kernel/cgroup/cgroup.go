@@ -63,11 +63,53 @@ func Discover() (*Host, error) {
 		return nil, &kernel.MissingError{
 			Layer: boundary.LayerCgroup,
 			What:  "no control group that this user may use (" + strings.ReplaceAll(why.Error(), "\n", "; ") + ")",
-			Fix:   "run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes confine …; or name cgroup in allow_missing",
+			Fix:   mend(os.Geteuid() == 0, readText("/proc/self/mountinfo"), readText("/proc/self/cgroup")) + "; or name cgroup in allow_missing",
 		}
 	}
 	h.sweep()
 	return h, nil
+}
+
+// mend is the change that gives this process groups, from what is mounted and
+// which hierarchies exist (cgroups(7)).
+func mend(asRoot bool, mounts, hierarchies string) string {
+	mounted, readOnly, version1 := false, false, false
+	for _, line := range strings.Split(mounts, "\n") {
+		before, after, ok := strings.Cut(line, " - cgroup")
+		f := strings.Fields(before)
+		if !ok || len(f) < 6 || f[4] != root && !strings.HasPrefix(f[4], root+"/") {
+			continue
+		}
+		mounted = true
+		if hasWord(strings.ReplaceAll(f[5], ",", " "), "ro") && !strings.Contains(after, "name=") {
+			readOnly = true
+		}
+	}
+	for _, line := range strings.Split(hierarchies, "\n") {
+		if f := strings.SplitN(line, ":", 3); len(f) == 3 && hasWord(strings.ReplaceAll(f[1], ",", " "), "memory") {
+			version1 = true
+		}
+	}
+	switch {
+	case !mounted && version1:
+		return "mount the control groups (as root): mount -t tmpfs cgroup " + root + "; for c in " + strings.Join(controllers, " ") +
+			"; do mkdir " + root + "/$c; mount -t cgroup -o $c cgroup " + root + "/$c; done"
+	case !mounted:
+		return "mount the control groups (as root): mount -t cgroup2 cgroup2 " + root
+	case asRoot && readOnly:
+		return "mount the control groups writable: mount -o remount,rw " + root + " (in Docker they are read-only without --privileged)"
+	case asRoot:
+		return "run in a delegated group: systemd-run --scope -p Delegate=yes confine …"
+	}
+	return "run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes confine …"
+}
+
+func readText(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "" // as if nothing was there
+	}
+	return string(b)
 }
 
 // maker names a process so that its number, reused, is not taken for it: PID

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,24 @@ func (machine) cgroups() (string, error) {
 	return "memory, pids and cpu can be limited in sum", nil
 }
 
+func (machine) proc() error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/proc", &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return errNoProc
+	}
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return errOtherProc
+	}
+	return nil
+}
+
+// filtered asks the kernel: PR_GET_SECCOMP is 2 under a filter that lets it be
+// asked.
+func (machine) filtered() bool {
+	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
+	return err != nil || mode == unix.SECCOMP_MODE_FILTER
+}
+
 func (machine) read(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	return strings.TrimSuffix(string(b), "\n"), err
@@ -55,9 +74,16 @@ func (m machine) privileged() bool {
 // stepMapIDs names the one step that the parent makes.
 const stepMapIDs = "map ids"
 
+// stepUTS is the one that uses the new user namespace.
+const stepUTS = "unshare UTS namespace"
+
 func (m machine) try(a attempt) error {
 	const user = unix.CLONE_NEWUSER
 	switch a {
+	case emptyChild:
+		return tryChild()
+	case systemCalls:
+		return tryCalls(0, baseCalls)
 	case unshareNothing:
 		return inChild(0, func(_ *kernel.Program, b *kernel.Block) {
 			b.Call("unshare nothing", unix.SYS_UNSHARE, kernel.Int(0))
@@ -66,15 +92,13 @@ func (m machine) try(a attempt) error {
 		return inChild(user, func(p *kernel.Program, b *kernel.Block) {
 			// Where AppArmor restricts them, a namespace is made but none of
 			// its capabilities work.
-			b.Call("unshare UTS namespace", unix.SYS_UNSHARE, kernel.Int(unix.CLONE_NEWUTS))
+			b.Call(stepUTS, unix.SYS_UNSHARE, kernel.Int(unix.CLONE_NEWUTS))
 			b.Call("set host name", unix.SYS_SETHOSTNAME, p.Str("probe"), kernel.Int(len("probe")))
 		})
 	case namespaces:
-		return inChild(user|unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS, func(_ *kernel.Program, b *kernel.Block) {
-			b.Call("unshare cgroup namespace", unix.SYS_UNSHARE, kernel.Int(unix.CLONE_NEWCGROUP))
-		})
+		return tryNamespaces()
 	case mountCalls:
-		return inChild(user|unix.CLONE_NEWNS, reachMountCalls)
+		return tryCalls(user|unix.CLONE_NEWNS, mountAPI)
 	case freshProc:
 		return inChild(user|unix.CLONE_NEWNS|unix.CLONE_NEWPID, func(p *kernel.Program, b *kernel.Block) {
 			b.Call("make mounts private", unix.SYS_MOUNT, kernel.Int(0), p.Str("/"), kernel.Int(0), kernel.Int(unix.MS_REC|unix.MS_PRIVATE), kernel.Int(0))
@@ -92,7 +116,7 @@ func (m machine) try(a attempt) error {
 		return inChild(user|unix.CLONE_NEWNET, addAddresses)
 	case capture:
 		return inChild(user|unix.CLONE_NEWNET, func(p *kernel.Program, b *kernel.Block) {
-			replay(p, b, "load rules", unix.NETLINK_NETFILTER, netlink.Capture(probe4, probe6, 1))
+			replay(p, b, "load rules", unix.NETLINK_NETFILTER, netlink.Capture(probe4, own6(), 1))
 		})
 	case overlay:
 		return inChild(user|unix.CLONE_NEWNS, mountOverlay)
@@ -108,6 +132,19 @@ var (
 	probe4 = netip.MustParseAddr("192.0.2.1")
 	probe6 = netip.MustParseAddr("2001:db8::1")
 )
+
+// own6 is no address on a host that was booted without IPv6: a run does without
+// it there.
+func own6() netip.Addr {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return netip.Addr{}
+	}
+	if err == nil {
+		unix.Close(fd)
+	}
+	return probe6
+}
 
 // child is a probe's process. It waits before its first step.
 type child struct {
@@ -158,6 +195,11 @@ func mapIDs(pid int) error {
 	return nil
 }
 
+// killedError is a child that a signal ended: SIGSYS is a filter's.
+type killedError struct{ signal unix.Signal }
+
+func (e *killedError) Error() string { return fmt.Sprintf("probe was killed: %v", e.signal) }
+
 // wait collects the child. A child that ended in another way than by its last
 // step is an error: a filter that kills leaves no message.
 func (c *child) wait() error {
@@ -166,7 +208,7 @@ func (c *child) wait() error {
 	for {
 		if _, err := unix.Wait4(c.PID, &ws, 0, nil); !errors.Is(err, unix.EINTR) {
 			if err != nil && stepErr == nil {
-				return fmt.Errorf("wait for probe: %w", err)
+				return &kernel.StepError{Step: "wait for probe (wait4)", Err: err}
 			}
 			break
 		}
@@ -175,7 +217,7 @@ func (c *child) wait() error {
 	case stepErr != nil:
 		return stepErr
 	case ws.Signaled():
-		return fmt.Errorf("probe was killed: %v", ws.Signal())
+		return &killedError{ws.Signal()}
 	case ws.ExitStatus() != 0:
 		return fmt.Errorf("probe ended with status %d", ws.ExitStatus())
 	}
@@ -194,34 +236,6 @@ func inChild(flags uintptr, build func(*kernel.Program, *kernel.Block)) error {
 		return waitErr
 	}
 	return err
-}
-
-// reachMountCalls makes each call with arguments that its implementation
-// refuses in a known way: any other answer is a filter's.
-func reachMountCalls(_ *kernel.Program, b *kernel.Block) {
-	none, bad := kernel.Int(0), kernel.Int(^uintptr(0))
-	for _, c := range []struct {
-		name string
-		nr   uintptr
-		want [2]unix.Errno
-		args []kernel.Arg
-	}{
-		{"openat2", unix.SYS_OPENAT2, [2]unix.Errno{unix.EINVAL}, []kernel.Arg{bad, none, none, none}},
-		{"open_tree", unix.SYS_OPEN_TREE, [2]unix.Errno{unix.EFAULT, unix.EBADF}, []kernel.Arg{bad, none, none}},
-		{"move_mount", unix.SYS_MOVE_MOUNT, [2]unix.Errno{unix.EFAULT, unix.EBADF}, []kernel.Arg{bad, none, bad, none, none}},
-		{"fsopen", unix.SYS_FSOPEN, [2]unix.Errno{unix.EFAULT}, []kernel.Arg{none, none}},
-		{"fsconfig", unix.SYS_FSCONFIG, [2]unix.Errno{unix.EINVAL, unix.EBADF}, []kernel.Arg{bad, kernel.Int(unix.FSCONFIG_CMD_CREATE), none, none, none}},
-		{"fsmount", unix.SYS_FSMOUNT, [2]unix.Errno{unix.EBADF}, []kernel.Arg{bad, none, none}},
-		{"mount_setattr", unix.SYS_MOUNT_SETATTR, [2]unix.Errno{unix.EINVAL}, []kernel.Arg{bad, none, none, none, none}},
-		{"pivot_root", unix.SYS_PIVOT_ROOT, [2]unix.Errno{unix.EFAULT}, []kernel.Arg{none, none}},
-		{"umount2", unix.SYS_UMOUNT2, [2]unix.Errno{unix.EFAULT}, []kernel.Arg{none, none}},
-	} {
-		errnos := []uintptr{uintptr(c.want[0])}
-		if c.want[1] != 0 {
-			errnos = append(errnos, uintptr(c.want[1]))
-		}
-		b.Call(c.name, c.nr, c.args...).Tolerate(errnos...)
-	}
 }
 
 // seccompSetModeFilter is SECCOMP_SET_MODE_FILTER.
@@ -248,14 +262,12 @@ func installLandlock(p *kernel.Program, b *kernel.Block, abi landlock.ABI) {
 }
 
 func addAddresses(p *kernel.Program, b *kernel.Block) {
-	// A kernel without IPv6 is the usual reason, so it has a step of its own.
-	b.Call("open IPv6 socket", unix.SYS_SOCKET, kernel.Int(unix.AF_INET6), kernel.Int(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), kernel.Int(0))
 	fd := b.Call("open socket", unix.SYS_SOCKET, kernel.Int(unix.AF_INET), kernel.Int(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), kernel.Int(0)).Result()
 	req := make([]byte, 40) // struct ifreq
 	copy(req, "lo")
 	binary.NativeEndian.PutUint16(req[unix.IFNAMSIZ:], unix.IFF_UP)
 	b.Call("loopback up", unix.SYS_IOCTL, fd.Arg(), kernel.Int(unix.SIOCSIFFLAGS), p.Bytes(req))
-	replay(p, b, "set addresses and routes", unix.NETLINK_ROUTE, netlink.Loopback(probe4, probe6))
+	replay(p, b, "set addresses and routes", unix.NETLINK_ROUTE, netlink.Loopback(probe4, own6()))
 }
 
 // replay sends a batch of netlink messages and checks each answer.

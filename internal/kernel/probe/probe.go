@@ -27,6 +27,8 @@ type Item struct {
 	Without string `json:"without,omitempty"`
 	// Fix is the one change that mends a lack; "" if present.
 	Fix string `json:"fix,omitempty"`
+	// After names the item that this one could not be looked at without.
+	After string `json:"after,omitempty"`
 }
 
 // Report is every ability, in the order in which a lack of one causes others.

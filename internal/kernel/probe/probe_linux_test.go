@@ -21,6 +21,8 @@ type fake struct {
 	fails     map[attempt]error
 	files     map[string]string
 	noCgroups error
+	noProc    error
+	isFilter  bool
 	abi       int
 	version   string
 	isRoot    bool
@@ -36,6 +38,8 @@ func (f *fake) try(a attempt) error { f.tried[a] = true; return f.fails[a] }
 func (f *fake) cgroups() (string, error) {
 	return "all", f.noCgroups
 }
+func (f *fake) proc() error      { return f.noProc }
+func (f *fake) filtered() bool   { return f.isFilter }
 func (f *fake) landlock() int    { return f.abi }
 func (f *fake) release() string  { return f.version }
 func (f *fake) privileged() bool { return f.isPriv }
@@ -110,6 +114,8 @@ func TestUnderContainerFilter(t *testing.T) {
 	}
 }
 
+func refused(r ...refusal) error { return &refusedError{r} }
+
 func step(name string, errno unix.Errno) error { return &kernel.StepError{Step: name, Err: errno} }
 
 func item(t *testing.T, r Report, name string) Item {
@@ -134,7 +140,7 @@ func TestCompleteHostLacksNothing(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
-	if len(f.tried) != 10 {
+	if len(f.tried) != 12 {
 		t.Errorf("tried %v", f.tried)
 	}
 }
@@ -144,6 +150,8 @@ func TestEachLackIsNamedWithItsFix(t *testing.T) {
 	const denied, clone = "deny", "clone"
 	sysctl := func(path, v string) func(*fake) { return func(f *fake) { f.files["/proc/sys/"+path] = v } }
 	fails := func(a attempt, err error) func(*fake) { return func(f *fake) { f.fails[a] = err } }
+	filter := func(f *fake) { f.isFilter = true }
+	old := func(f *fake) { f.version = "5.2.1" }
 	user := func(f *fake) { f.isRoot, f.isPriv = false, false }
 	tests := []struct {
 		name   string
@@ -169,20 +177,37 @@ func TestEachLackIsNamedWithItsFix(t *testing.T) {
 			"user namespaces", boundary.LayerUserNS, "unshare UTS namespace", "kernel's log"},
 		{"container root", []func(*fake){func(f *fake) { f.isPriv = false }, fails(userNamespace, step(stepMapIDs, unix.EPERM))},
 			"user namespaces", boundary.LayerUserNS, "root of a container", "--user 1000"},
-		{"clone filtered", []func(*fake){user, fails(userNamespace, step(clone, unix.EPERM)), func(f *fake) { f.files["/proc/self/status"] = "Name:\tx\nSeccomp:\t2\n" }},
+		{"clone filtered", []func(*fake){user, fails(userNamespace, step(clone, unix.EPERM)), func(f *fake) { f.isFilter = true }},
 			"user namespaces", boundary.LayerUserNS, "may forbid clone", "seccomp=unconfined"},
 		{"built without", []func(*fake){user, fails(userNamespace, step(clone, unix.EINVAL))}, "user namespaces", boundary.LayerUserNS, "built without", "CONFIG_USER_NS"},
 		{"masked proc", []func(*fake){fails(freshProc, step("mount /proc", unix.EPERM)), func(f *fake) {
 			f.files["/proc/self/mountinfo"] = "1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /proc rw - proc p rw\n3 2 0:3 / /proc/keys rw - tmpfs t rw"
 		}}, "fresh /proc", boundary.LayerProc, "operation not permitted; covered: /proc/keys", "systempaths=unconfined"},
-		{"mount calls filtered", []func(*fake){fails(mountCalls, step("fsopen", unix.EPERM))}, "mounts by descriptor", "", "fsopen", "seccomp=unconfined"},
-		{"mount calls unknown", []func(*fake){fails(mountCalls, step("mount_setattr", unix.ENOSYS))}, "mounts by descriptor", "", "mount_setattr", "5.13"},
+		{"no /proc", []func(*fake){func(f *fake) { f.noProc = errNoProc }}, "/proc", "", "/proc is not mounted", "mount -t proc proc /proc"},
+		{"another /proc", []func(*fake){func(f *fake) { f.noProc = errOtherProc }}, "/proc", "", "another PID namespace", "mount -t proc proc /proc"},
+		{"call filtered", []func(*fake){filter, fails(systemCalls, refused(refusal{"pidfd_open", version{5, 3}, unix.ENOSYS}))}, "system calls", "", "pidfd_open: function not implemented: a seccomp filter", "allow pidfd_open: in Docker"},
+		{"call too new", []func(*fake){old, fails(systemCalls, refused(refusal{"pidfd_open", version{5, 3}, unix.ENOSYS}))}, "system calls", "", "pidfd_open: function not implemented: this kernel is too old", "use Linux 5.3 or later"},
+		{"option too new", []func(*fake){old, fails(systemCalls, refused(refusal{"close_range with CLOSE_RANGE_CLOEXEC", version{5, 11}, unix.EINVAL}))}, "system calls", "", "too old", "use Linux 5.11 or later"},
+		{"call nowhere", []func(*fake){fails(systemCalls, refused(refusal{"pidfd_open", version{5, 3}, unix.ENOSYS}))}, "system calls", "", "pidfd_open", "gVisor"},
+		{"no child", []func(*fake){filter, fails(emptyChild, refused(refusal{"close_range", version{5, 9}, unix.ENOSYS}))}, "system calls", "", "close_range: function not implemented: a seccomp filter", "allow close_range"},
+		{"child killed", []func(*fake){filter, fails(emptyChild, &killedError{unix.SIGSYS})}, "system calls", "", "killed", "allow close_range dup3"},
+		{"no process left", []func(*fake){fails(emptyChild, step(clone, unix.EAGAIN))}, "system calls", "", "clone", "pids.max"},
+		{"mount calls filtered", []func(*fake){filter, fails(mountCalls, refused(refusal{"mount", version{}, unix.EPERM}, refusal{"open_tree", version{5, 2}, unix.EPERM}))}, "mount calls", "", "mount: operation not permitted, open_tree: operation not permitted: a seccomp filter", "allow mount open_tree:"},
+		{"mount calls too new", []func(*fake){old, fails(mountCalls, refused(refusal{"mount_setattr", version{5, 12}, unix.ENOSYS}))}, "mount calls", "", "mount_setattr", "use Linux 5.12"},
+		{"no network namespace", []func(*fake){fails(namespaces, refused(refusal{name: "net", err: unix.ENOSPC})), sysctl("user/max_net_namespaces", "0")}, "namespaces", "", "user.max_net_namespaces is 0", "sysctl -w user.max_net_namespaces=15000 (and"},
+		{"one mount namespace", []func(*fake){fails(namespaces, refused(refusal{name: "mnt", err: unix.ENOSPC})), sysctl("user/max_mnt_namespaces", "1")}, "namespaces", "", "user.max_mnt_namespaces is 1", "sysctl -w user.max_mnt_namespaces="},
+		{"namespaces used up", []func(*fake){fails(namespaces, refused(refusal{name: "pid", err: unix.ENOSPC})), sysctl("user/max_pid_namespaces", "100")}, "namespaces", "", "max_pid_namespaces is 100 here: that many exist", "sysctl -w user.max_pid_namespaces="},
 		{"namespace limit", []func(*fake){fails(namespaces, step(clone, unix.ENOSPC))}, "namespaces", "", "clone", "max_*_namespaces"},
+		{"freed late", []func(*fake){fails(capture, step(clone, unix.ENOSPC)), sysctl("user/max_net_namespaces", "1")}, "nf_tables", boundary.LayerNFTables, "max_net_namespaces is 1", "sysctl -w user.max_net_namespaces="},
+		{"proc filtered", []func(*fake){filter, fails(freshProc, step("mount /proc", unix.EPERM))}, "fresh /proc", boundary.LayerProc, "mount /proc", "allow mount"},
+		{"seccomp filtered", []func(*fake){filter, fails(loadFilter, step("load filter", unix.EPERM))}, "seccomp", boundary.LayerSeccomp, "a seccomp filter", "allow seccomp"},
+		{"landlock filtered", []func(*fake){filter, fails(restrictFiles, step("create rules", unix.ENOSYS))}, "Landlock", boundary.LayerLandlock, "may answer so", "allow landlock_create_ruleset"},
+		{"nf_tables filtered", []func(*fake){filter, fails(capture, step("load rules: open socket", unix.EPERM))}, "nf_tables", boundary.LayerNFTables, "open socket", "allow socket"},
 		{"no seccomp", []func(*fake){fails(loadFilter, step("load filter", unix.EINVAL))}, "seccomp", boundary.LayerSeccomp, "load filter", "CONFIG_SECCOMP_FILTER"},
 		{"no landlock", []func(*fake){fails(restrictFiles, step("create rules", unix.ENOSYS)), func(f *fake) { f.abi = 0 }}, "Landlock", boundary.LayerLandlock, "does not have it", "5.13"},
 		{"landlock off", []func(*fake){fails(restrictFiles, step("create rules", unix.EOPNOTSUPP)), func(f *fake) { f.abi = 0 }}, "Landlock", boundary.LayerLandlock, "not switched on", "lsm="},
 		{"no nf_tables", []func(*fake){fails(capture, step("load rules", unix.EOPNOTSUPP))}, "nf_tables", boundary.LayerNFTables, "load rules", "modprobe"},
-		{"no IPv6", []func(*fake){fails(addresses, step("open IPv6 socket", unix.EAFNOSUPPORT))}, "addresses and routes", "", "IPv6", "ipv6.disable"},
+		{"no sockets", []func(*fake){filter, fails(addresses, step("open socket", unix.EPERM))}, "addresses and routes", "", "open socket", "allow socket"},
 		{"no idmap", []func(*fake){fails(idmapped, unix.EINVAL)}, "idmapped mounts", boundary.LayerIDMap, "invalid argument", "ext4"},
 	}
 	for _, test := range tests {
@@ -200,20 +225,54 @@ func TestEachLackIsNamedWithItsFix(t *testing.T) {
 				t.Error("the report says that nothing lacks")
 			}
 			for _, other := range r.Items {
-				if other.Name == test.item {
+				// What follows says so, and has no change of its own.
+				follows := other.After != "" && strings.Contains(other.Detail, "not looked at: it needs ") && other.Fix == "mend "+other.After+" first"
+				if other.Name == test.item || other.Present || !other.Needed && other.After == "" || other.Name == "kernel" {
 					continue
 				}
-				needsNS := !strings.Contains("kernel seccomp Landlock control groups", other.Name)
-				switch {
-				case test.item == "user namespaces" && needsNS:
-					if other.Present || other.Fix == "" {
-						t.Errorf("without user namespaces: %+v", other)
-					}
-				case !other.Present && other.Needed:
+				if !follows {
 					t.Errorf("also lacks %+v", other)
 				}
 			}
 		})
+	}
+}
+
+// TestWhatFollowsIsNotLookedAt: for each root, exactly what needs it.
+func TestWhatFollowsIsNotLookedAt(t *testing.T) {
+	children := "user namespaces, namespaces, mount calls, fresh /proc, seccomp, Landlock, addresses and routes, nf_tables, overlay, idmapped mounts"
+	for name, c := range map[string]struct {
+		change func(*fake)
+		root   string
+		want   string
+	}{
+		"proc":      {func(f *fake) { f.noProc = errNoProc; f.isPriv = false }, "/proc", "system calls, " + strings.Replace(children, "Landlock, ", "Landlock, control groups, ", 1)},
+		"child":     {func(f *fake) { f.fails[emptyChild] = refused(refusal{"wait4", version{}, unix.ENOSYS}) }, "system calls", children},
+		"prctl":     {func(f *fake) { f.fails[systemCalls] = refused(refusal{"prctl", version{}, unix.EPERM}) }, "system calls", "seccomp, Landlock"},
+		"pidfd":     {func(f *fake) { f.fails[systemCalls] = refused(refusal{"pidfd_open", version{}, unix.EPERM}) }, "system calls", ""},
+		"user":      {func(f *fake) { f.fails[userNamespace] = step("clone", unix.EPERM) }, "user namespaces", "namespaces, mount calls, fresh /proc, addresses and routes, nf_tables, overlay, idmapped mounts"},
+		"net":       {func(f *fake) { f.fails[namespaces] = refused(refusal{name: "net", err: unix.ENOSPC}) }, "namespaces", "addresses and routes, nf_tables"},
+		"mnt":       {func(f *fake) { f.fails[namespaces] = refused(refusal{name: "mnt", err: unix.ENOSPC}) }, "namespaces", "mount calls, fresh /proc, overlay"},
+		"pid":       {func(f *fake) { f.fails[namespaces] = refused(refusal{name: "pid", err: unix.ENOSPC}) }, "namespaces", "fresh /proc"},
+		"mount":     {func(f *fake) { f.fails[mountCalls] = refused(refusal{"mount", version{}, unix.EPERM}) }, "mount calls", "fresh /proc, overlay"},
+		"open_tree": {func(f *fake) { f.fails[mountCalls] = refused(refusal{"open_tree", version{}, unix.EPERM}) }, "mount calls", "idmapped mounts"},
+	} {
+		f := newFake()
+		c.change(f)
+		var got []string
+		for _, i := range inspect(f).Items {
+			if i.After != "" {
+				if got = append(got, i.Name); i.Present {
+					t.Errorf("%s: %+v", name, i)
+				}
+				if root := item(t, inspect(f), i.After); root.Present {
+					t.Errorf("%s: %s follows from what is there: %+v", name, i.Name, root)
+				}
+			}
+		}
+		if root := item(t, inspect(f), c.root); strings.Join(got, ", ") != c.want || root.Present || root.After != "" || root.Fix == "" {
+			t.Errorf("%s: %q follows, want %q; %+v", name, got, c.want, root)
+		}
 	}
 }
 
@@ -238,12 +297,12 @@ func TestOptionalLacksAreNoFault(t *testing.T) {
 
 func TestParseRelease(t *testing.T) {
 	for s, want := range map[string][2]int{"6.18.44-fc": {6, 18}, "5.4": {5, 4}, "7.0-rc1": {7, 0}, "6.1.0-13-amd64": {6, 1}} {
-		if a, b, ok := parseRelease(s); !ok || a != want[0] || b != want[1] {
-			t.Errorf("%q: %d.%d %v", s, a, b, ok)
+		if v, ok := parseRelease(s); !ok || v != (version{want[0], want[1]}) {
+			t.Errorf("%q: %v %v", s, v, ok)
 		}
 	}
 	for _, s := range []string{"", "6", "x.y", "-1.2", "6."} {
-		if _, _, ok := parseRelease(s); ok {
+		if _, ok := parseRelease(s); ok {
 			t.Errorf("%q was read", s)
 		}
 	}
@@ -256,7 +315,7 @@ func TestThisHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range []attempt{unshareNothing, userNamespace, namespaces, mountCalls, loadFilter, restrictFiles, addresses, capture, overlay} {
+	for _, a := range []attempt{emptyChild, systemCalls, unshareNothing, userNamespace, namespaces, mountCalls, loadFilter, restrictFiles, addresses, capture, overlay} {
 		if err := (machine{}).try(a); err != nil {
 			t.Errorf("%s: %v", a, err)
 		}
