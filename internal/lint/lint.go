@@ -2,8 +2,8 @@
 // check: the direction of imports, who may start processes, where unsafe code
 // may be, and what tests may not do. Each rule carries its reason (table.go).
 //
-// It reads syntax alone: it does not follow function values, reflection or
-// assembly, so it stops oversights, not a determined author. Its own test runs
+// It reads syntax alone: it does not follow what a library does, reflection or
+// linkname, so it stops oversights, not a determined author. Its own test runs
 // it over the repository; nothing else calls it.
 package lint
 
@@ -25,7 +25,8 @@ const module = "confine/"
 
 // ban is one thing that is forbidden but to a few.
 type ban struct {
-	// what is an import path, or import path "." name of a function.
+	// what is an import path, or import path "." name of a function. A name
+	// that ends in "*" stands for all that begin so.
 	what string
 	// in, where set, are the only folders the ban concerns.
 	in []string
@@ -36,7 +37,14 @@ type ban struct {
 	why  string
 }
 
-// covers reports whether the ban forbids its thing in this file.
+// forbids reports whether the ban forbids a thing in this file.
+func (b ban) forbids(thing, file string) bool {
+	if prefix, ok := strings.CutSuffix(b.what, "*"); ok {
+		return strings.HasPrefix(thing, prefix) && b.covers(file)
+	}
+	return b.what == thing && b.covers(file)
+}
+
 func (b ban) covers(file string) bool {
 	if b.in != nil && !slices.ContainsFunc(b.in, func(dir string) bool { return below(file, dir) }) {
 		return false
@@ -67,13 +75,13 @@ func Check(tree fs.FS) ([]Finding, error) {
 			return err
 		}
 		if entry.IsDir() {
-			base := entry.Name()
-			if name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "node_modules" || name == "bin") {
+			if name != "." && unread(name) {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		if !strings.HasSuffix(name, ".go") {
+			c.checkObject(name)
 			return nil
 		}
 		data, err := fs.ReadFile(tree, name)
@@ -93,6 +101,29 @@ func Check(tree fs.FS) ([]Finding, error) {
 		return a.Line - b.Line
 	})
 	return c.findings, nil
+}
+
+// unread reports whether a folder, or one above it, is left out of the walk.
+func unread(dir string) bool {
+	first, _, _ := strings.Cut(dir, "/")
+	return first == "bin" || slices.ContainsFunc(strings.Split(dir, "/"), func(part string) bool {
+		return strings.HasPrefix(part, ".") || part == "testdata" || part == "node_modules"
+	})
+}
+
+// objects are the files beside Go that the go command builds in by itself, by
+// how they end.
+var objects = []string{".s", ".S", ".sx", ".c", ".cc", ".cpp", ".cxx", ".m", ".f", ".F", ".for", ".f90", ".h", ".hh", ".hpp", ".hxx", ".swig", ".swigcxx", ".syso"}
+
+func (c *checker) checkObject(name string) {
+	switch end := path.Ext(name); {
+	case !slices.Contains(objects, end):
+	case end == ".s" && below(name, "internal/kernel"):
+	case end == ".s":
+		c.findings = append(c.findings, Finding{File: name, Line: 1, Text: "assembly: only internal/kernel may have some, as the compiler checks none of it"})
+	default:
+		c.findings = append(c.findings, Finding{File: name, Line: 1, Text: "the go command builds this in by itself, without cgo or as an object that nobody can review: the binary is Go, and a little assembly of internal/kernel"})
+	}
 }
 
 type checker struct {
@@ -124,6 +155,10 @@ func (c *checker) checkFile(name string, data []byte) error {
 	}
 	s := source{name: name, syntax: syntax, imports: map[string]string{}}
 	component := componentOf(name)
+	if top, _, _ := strings.Cut(name, "/"); top == name || !places[top] {
+		c.add(s, syntax.Name.Pos(), "this is no place for Go: the program is in cmd and internal, the rest in test, bench and examples, and no rule would hold elsewhere")
+		return nil
+	}
 	s.test = strings.HasSuffix(name, "_test.go") || below(name, "test")
 	s.program = !s.test && (below(name, "cmd") || below(name, "internal")) && !outside[component]
 
@@ -183,9 +218,12 @@ func (c *checker) checkImports(s source, component string) {
 			continue
 		}
 		for _, b := range importBans {
-			if b.what == imported && b.covers(s.name) {
+			if b.forbids(imported, s.name) {
 				c.add(s, spec.Pos(), "import of %q: %s", imported, b.why)
 			}
+		}
+		if slices.Contains(dataPackages, component) && !dataMay(component, imported) {
+			c.add(s, spec.Pos(), "import of %q: %s", imported, dataWhy)
 		}
 		c.checkLayer(s, spec, imported, component, layer)
 	}
@@ -198,6 +236,8 @@ func (c *checker) checkLayer(s source, spec *ast.ImportSpec, imported, component
 	}
 	target := componentOf(own + "/")
 	switch {
+	case unread(own):
+		c.add(s, spec.Pos(), "import of %q, which the lint does not read", imported)
 	case target == "" || outside[target]:
 		c.add(s, spec.Pos(), "import of %q, which is no part of the program", imported)
 	case component == "": // cmd wires everything
@@ -227,20 +267,17 @@ func (c *checker) checkCalls(s source) {
 		if !ok {
 			return true
 		}
-		if tests && skips[sel.Sel.Name] && isTestValue(sel.X) {
-			c.add(s, sel.Pos(), "%s: %s", sel.Sel.Name, skipWhy)
-		}
-		x, ok := sel.X.(*ast.Ident)
-		if !ok {
-			return true
-		}
-		imported, ok := s.imports[x.Name]
-		if !ok {
+		imported := s.packageOf(sel.X)
+		if imported == "" {
+			// A method, of whatever: syntax does not tell whose it is.
+			if tests && skips[sel.Sel.Name] {
+				c.add(s, sel.Pos(), "%s: %s", sel.Sel.Name, skipWhy)
+			}
 			return true
 		}
 		full := imported + "." + sel.Sel.Name
 		for _, b := range bans {
-			if b.what == full && b.covers(s.name) {
+			if b.forbids(full, s.name) {
 				c.add(s, sel.Pos(), "%s: %s", full, b.why)
 			}
 		}
@@ -248,18 +285,16 @@ func (c *checker) checkCalls(s source) {
 	})
 }
 
-// isTestValue reports whether an expression is by its name a *testing.T and the
-// like. A type checker would know; the names of the house are enough.
-func isTestValue(x ast.Expr) bool {
-	switch x := x.(type) {
-	case *ast.Ident:
-		return slices.Contains([]string{"t", "b", "f", "tb", "ts"}, x.Name)
-	case *ast.SelectorExpr:
-		return isTestValue(x.Sel)
-	case *ast.CallExpr:
-		return isTestValue(x.Fun)
+// packageOf returns the import path of the package that an expression names, ""
+// if it names none.
+func (s source) packageOf(x ast.Expr) string {
+	if paren, ok := x.(*ast.ParenExpr); ok {
+		return s.packageOf(paren.X)
 	}
-	return false
+	if x, ok := x.(*ast.Ident); ok {
+		return s.imports[x.Name]
+	}
+	return ""
 }
 
 func (c *checker) checkLength(s source, data []byte) {
