@@ -1,3 +1,5 @@
+//go:build linux
+
 package boundary
 
 import (
@@ -43,13 +45,9 @@ func processesWith(t *testing.T, word string) []string {
 func noneLeft(t *testing.T, word string) {
 	t.Helper()
 	var left []string
-	for range 100 {
-		if left = processesWith(t, word); len(left) == 0 {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
+	if !eventually(func() bool { left = processesWith(t, word); return len(left) == 0 }) {
+		t.Errorf("left behind: %s", strings.Join(left, "\n"))
 	}
-	t.Errorf("left behind: %s", strings.Join(left, "\n"))
 }
 
 // TestSignalsReachTheCommand: confine passes on what asks a program to end, and
@@ -67,12 +65,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for range 400 {
-				if strings.Contains(out.String(), "ready") {
-					break
-				}
-				time.Sleep(25 * time.Millisecond)
-			}
+			eventually(func() bool { return strings.Contains(out.String(), "ready") })
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -103,12 +96,7 @@ func TestKilledAtAnyMomentNothingIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = neighbour.Process.Kill() })
-	for range 400 {
-		if len(processesWith(t, neighbourMark)) > 1 {
-			break
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
+	eventually(func() bool { return len(processesWith(t, neighbourMark)) > 1 })
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +116,7 @@ func TestKilledAtAnyMomentNothingIsLeft(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		<-time.After(time.Duration(i) * 3 * time.Millisecond) // any moment is meant
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -151,13 +139,7 @@ func TestKilledAtAnyMomentNothingIsLeft(t *testing.T) {
 		t.Errorf("mounts differ: %s", now)
 	}
 	var left []string
-	for range 100 {
-		if left = orphans(t, neighbour.Process.Pid); len(left) == 0 {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if len(left) > 0 {
+	if !eventually(func() bool { left = orphans(t, neighbour.Process.Pid); return len(left) == 0 }) {
 		t.Errorf("left behind: %v", left)
 	}
 	// What a killed run could not remove goes at the next start.
@@ -237,12 +219,7 @@ func TestAKilledRunIsReviewedAtTheNextStart(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for range 400 {
-			if strings.Contains(out.String(), "ready") {
-				break
-			}
-			time.Sleep(25 * time.Millisecond)
-		}
+		eventually(func() bool { return strings.Contains(out.String(), "ready") })
 		if other, _, _ := confined(t, t.TempDir(), env, "--json", "--", "true"); strings.Contains(other, `"earlier"`) {
 			t.Errorf("a run that goes on was taken for a killed one: %s", other)
 		}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package boundary
 
 import (
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // confined runs `confine run` in dir and returns what it wrote and its status.
@@ -178,4 +181,17 @@ func TestUnsetVariableIsNotSetInside(t *testing.T) {
 	if status != 0 || strings.Contains(out, "NOT_SET_ANYWHERE") || !strings.Contains(out, "EMPTY=\n") || !strings.Contains(errs, "NOT_SET_ANYWHERE: is not set here") {
 		t.Errorf("status %d: %s %s", status, out, errs)
 	}
+}
+
+// eventually waits for a condition of another process, and reports whether it
+// came.
+func eventually(done func() bool) bool {
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); <-tick.C {
+		if done() {
+			return true
+		}
+	}
+	return false
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package boundary
 
 import (
@@ -107,11 +109,8 @@ func (s *screen) text() string {
 // waitFor waits until the screen shows a text.
 func (s *screen) waitFor(text string) {
 	s.t.Helper()
-	for range 400 {
-		if strings.Contains(s.text(), text) {
-			return
-		}
-		time.Sleep(25 * time.Millisecond)
+	if eventually(func() bool { return strings.Contains(s.text(), text) }) {
+		return
 	}
 	s.t.Fatalf("never seen %q in:\n%s", text, s.text())
 }
@@ -151,13 +150,16 @@ func TestTerminalJobControl(t *testing.T) {
 	s, cmd := onTerminal(t, t.TempDir(), 24, 80, program(t), "run", "--", "bash", "--norc", "-i")
 	s.typed("PS1='> '; echo a-$((40+2))\n")
 	s.waitFor("a-42")
-	s.typed("sleep 100\n")
-	time.Sleep(300 * time.Millisecond)
+	// A shell writes the job's line after it has given the terminal away.
+	mark := uniqueSeconds(t)
+	s.typed("sleep " + mark + "\n")
+	eventually(func() bool { return len(processesWith(t, "sleep\x00"+mark)) > 0 })
 	s.typed("\x1a")
 	s.waitFor("Stopped")
-	s.typed("jobs; fg\n")
-	time.Sleep(300 * time.Millisecond)
+	s.typed("fg\n")
+	eventually(func() bool { return !stopped(t, mark) })
 	s.typed("\x03")
+	eventually(func() bool { return len(processesWith(t, "sleep\x00"+mark)) == 0 })
 	s.typed("echo status-$?\n")
 	s.waitFor("status-130")
 	s.typed("exit 9\n")
@@ -209,4 +211,17 @@ func TestTerminalClosedEndsTheRun(t *testing.T) {
 		t.Fatal("the run goes on without its terminal")
 	}
 	noneLeft(t, mark)
+}
+
+// stopped reports whether a process with that word in its command line is
+// stopped.
+func stopped(t *testing.T, word string) bool {
+	t.Helper()
+	for _, p := range processesWith(t, word) {
+		dir, _, _ := strings.Cut(p, ":")
+		if stat, err := os.ReadFile(dir + "/stat"); err == nil && bytes.Contains(stat, []byte(") T ")) {
+			return true
+		}
+	}
+	return false
 }

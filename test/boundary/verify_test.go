@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package boundary tests the shipped program against the real kernel, as
 // whoever runs the tests: the suite is run once as root and once as an ordinary
 // user.
