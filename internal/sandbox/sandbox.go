@@ -120,6 +120,10 @@ type Exit struct {
 	// Status is the command's exit status, or 128+signal.
 	Status int
 	Signal int
+	// OOMKills counts processes that were killed at the memory limit, where the
+	// host reports them. One need not be the command: that may go on, or end by
+	// itself, with a status that does not say so.
+	OOMKills int64
 	// PidsHit counts refused forks where the host reports them.
 	PidsHit int64
 	// OutputBytes is what the command wrote; OutputDropped what was not kept.

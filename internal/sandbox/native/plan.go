@@ -4,7 +4,13 @@ package native
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,8 +36,11 @@ type plan struct {
 	weakProc   bool // /proc is a read-only bind of the outer one
 	landlock   bool
 	noIPv6     bool // the host has none
-	fds        descriptors
-	mounts     []preparedMount
+	// countMemory: the engine does, as there is no control group.
+	countMemory bool
+	shares      []namespaceLimit
+	fds         descriptors
+	mounts      []preparedMount
 
 	p                  *kernel.Program
 	outer, inner, cmd  *kernel.Block
@@ -41,6 +50,7 @@ type plan struct {
 	slave              kernel.Reg // the command's end of the PTY
 	maskFile, maskDir  bool
 	handed             []kernel.Reg // descriptors sent out to the engine, in order
+	counted            []kernel.Reg // those of them that memory is counted by, the first
 }
 
 // descriptors are what the child keeps of this process, by purpose. An index is
@@ -73,6 +83,7 @@ func (pl *plan) build() *kernel.Program {
 	pl.outer.Call("set umask", unix.SYS_UMASK, kernel.Int(0))
 	pl.outer.Call("unshare cgroup namespace", unix.SYS_UNSHARE, kernel.Int(unix.CLONE_NEWCGROUP))
 	pl.buildView()
+	pl.openLists()
 	pl.limitNamespaces()
 	pl.enterView()
 	pl.outer.Call("set host name", unix.SYS_SETHOSTNAME, pl.p.Str(pl.hostname()), kernel.Int(len(pl.hostname())))
@@ -124,13 +135,52 @@ const (
 // with them as the limit nobody inside can make another, whatever a filter
 // lets through. They are set in the outer namespace, so that no capability in
 // the inner one can raise them.
-var namespaceLimits = []struct {
-	file  string
-	count string
-}{
+var namespaceLimits = []namespaceLimit{
 	{"max_user_namespaces", "1"}, {"max_mnt_namespaces", "2"}, {"max_pid_namespaces", "2"},
 	{"max_net_namespaces", "1"}, {"max_ipc_namespaces", "1"}, {"max_uts_namespaces", "1"},
 	{"max_cgroup_namespaces", "1"}, {"max_time_namespaces", "0"},
+}
+
+// namespaceLimit is a file below /proc/sys/user and what goes into it.
+type namespaceLimit struct{ file, count string }
+
+// sharedCounts are what a sandbox would use up for its user outside, as the
+// kernel counts them for the namespace's owner too, and where an old name of the
+// whole host's limit is: in a namespace of its own /proc/sys/user may hold more.
+var sharedCounts = []struct{ file, host string }{
+	{"max_inotify_instances", "/proc/sys/fs/inotify/max_user_instances"},
+	{"max_inotify_watches", "/proc/sys/fs/inotify/max_user_watches"},
+}
+
+// inotifyShare is what part of its user's inotify instances and watches one
+// sandbox may have.
+const inotifyShare = 2
+
+// findShares reads the host's limits. A host without inotify has no such files.
+func (pl *plan) findShares() error {
+	for _, c := range sharedCounts {
+		least := int64(-1)
+		for _, path := range []string{"/proc/sys/user/" + c.file, c.host} {
+			b, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+			if err != nil {
+				return fmt.Errorf("read %s: %w", path, err)
+			}
+			if least < 0 || n < least {
+				least = n
+			}
+		}
+		if least >= 0 {
+			pl.shares = append(pl.shares, namespaceLimit{c.file, strconv.FormatInt(min(least/inotifyShare, math.MaxInt32), 10)})
+		}
+	}
+	return nil
 }
 
 func (pl *plan) limitNamespaces() {
@@ -140,8 +190,31 @@ func (pl *plan) limitNamespaces() {
 	for _, l := range namespaceLimits {
 		pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/user/"+l.file, l.count)
 	}
+	for _, l := range pl.shares {
+		pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/user/"+l.file, l.count)
+	}
 	// Servers inside may bind any port without a capability.
 	pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+}
+
+// ipcLists are the last of the counted descriptors.
+const ipcLists = 2
+
+// openLists opens the lists of this IPC namespace's segments and queues: an open
+// one goes on to show this namespace, whoever reads it.
+func (pl *plan) openLists() {
+	if !pl.countMemory {
+		return
+	}
+	for _, l := range []string{"shm", "msg"} {
+		fd := pl.outer.Call("open list of "+l, unix.SYS_OPENAT, pl.root.Arg(), pl.p.Str("proc/sysvipc/"+l), kernel.Int(unix.O_RDONLY|unix.O_CLOEXEC)).Result()
+		pl.counted = append(pl.counted, fd)
+	}
+	// SCM_MAX_FD of the kernel, less what a network and a terminal need.
+	if len(pl.counted) > 200 {
+		pl.p.Fail(&boundary.InvalidError{Field: "view.mounts", Why: "more tmpfs mounts than can be counted without a control group"})
+	}
+	pl.handed = append(pl.handed, pl.counted...)
 }
 
 // writeFile writes a short existing file, in one write.

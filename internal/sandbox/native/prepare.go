@@ -57,6 +57,21 @@ func prepareMounts(v boundary.View) ([]preparedMount, error) {
 	return out, nil
 }
 
+// checkFileSize says whose limit it is that the view's own files don't fit in:
+// the child inherits the caller's, and would only see a write cut short.
+func checkFileSize(files []boundary.File) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return &sandbox.StartError{Step: "read file size limit", Err: err}
+	}
+	for _, f := range files {
+		if uint64(len(f.Data)) > limit.Cur {
+			return &sandbox.StartError{Step: fmt.Sprintf("write %q", f.Path), Err: unix.EFBIG, Hint: fmt.Sprintf("it has %d bytes, and files may have %d here: raise the file size limit of the shell or service that starts confine (ulimit -f, LimitFSIZE)", len(f.Data), limit.Cur)}
+		}
+	}
+	return nil
+}
+
 // hostPath is the host's path of what a view shows at target.
 func hostPath(mounts []boundary.Mount, target string) (string, bool) {
 	for i := len(mounts) - 1; i >= 0; i-- {

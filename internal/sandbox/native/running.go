@@ -83,7 +83,7 @@ func (r *run) openPipes() error {
 }
 
 func (r *run) openHandout() error {
-	if r.plan.tty == nil && r.spec.Egress == nil {
+	if r.plan.tty == nil && r.spec.Egress == nil && !r.plan.countMemory {
 		return nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -108,7 +108,7 @@ func (r *run) receive() error {
 	if r.handout == nil {
 		return nil
 	}
-	buf, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*16))
+	buf, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*len(r.plan.handed)))
 	n, oobn, _, _, err := r.handout.ReadMsgUnix(buf, oob)
 	if err != nil || n != 1 {
 		return &sandbox.StartError{Step: "receive descriptors", Err: errors.Join(err, io.ErrUnexpectedEOF)}
@@ -129,6 +129,13 @@ func (r *run) receive() error {
 			unix.Close(fd)
 		}
 		return &sandbox.StartError{Step: "receive descriptors", Err: fmt.Errorf("got %d, want %d", len(fds), want)}
+	}
+	if n := len(r.plan.counted); n > 0 {
+		var counted []*os.File
+		for _, fd := range fds[:n] {
+			counted = append(counted, os.NewFile(uintptr(fd), "counted"))
+		}
+		r.memory, fds = newMemoryWatch(r.child.PID, r.spec.Boundary.Limits.Memory, counted), fds[n:]
 	}
 	if r.plan.tty != nil {
 		// The last one; non-blocking, so that closing it ends a read of it.
@@ -415,10 +422,10 @@ func (r *run) result(last kernel.StatusRecord, reported bool, waitErr error) san
 		Reason: why, Missing: r.missing, Duration: time.Since(r.started),
 		OutputBytes: r.out.total.Load(), OutputDropped: r.out.dropped.Load(), OutputErr: r.out.failure(),
 	}
-	oom := int64(0)
 	if r.group != nil {
-		oom, e.PidsHit = r.group.OOMKills(), r.group.PidsHit()
+		e.OOMKills, e.PidsHit = r.group.OOMKills(), r.group.PidsHit()
 	}
+	oom := e.OOMKills
 	switch {
 	case reported && last.Wait.Exited():
 		e.Status = last.Wait.ExitStatus()
@@ -466,41 +473,3 @@ func (e *noStatusError) Unwrap() error { return e.cause }
 func (e *noStatusError) Hint() string {
 	return "something killed its first process, or a call that this needs is refused here: confine doctor tries each"
 }
-
-// watch samples what no cgroup limits here: the memory of all processes when
-// there is no cgroup, and the bytes in writable directories.
-func (r *run) watch() (stop func()) {
-	l := r.spec.Boundary.Limits
-	memory := int64(0)
-	if r.group == nil {
-		memory = l.Memory
-	}
-	if memory == 0 && l.Disk == 0 {
-		return func() {}
-	}
-	quit, gone := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		tick := time.NewTicker(watchEvery)
-		defer tick.Stop()
-		for n := 0; ; n++ {
-			select {
-			case <-quit:
-				return
-			case <-tick.C:
-			}
-			if memory > 0 && treeMemory(r.child.PID) > memory {
-				r.kill(sandbox.OutOfMemory)
-			}
-			if l.Disk > 0 && n%diskEvery == 0 && diskUse(r.plan.mounts, l.Disk) > l.Disk {
-				r.kill(sandbox.DiskFull)
-			}
-		}
-	}()
-	return func() { close(quit); <-gone }
-}
-
-const (
-	watchEvery = 100 * time.Millisecond
-	diskEvery  = 10
-)

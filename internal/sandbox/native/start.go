@@ -54,6 +54,8 @@ type run struct {
 	pidfd   int
 	group   *cgroup.Group
 	missing []boundary.Layer
+	memory  *memoryWatch // nil: none, or a control group's
+	disk    *diskWatch
 
 	io      sync.WaitGroup
 	stdin   *os.File // our end of the command's standard input
@@ -112,12 +114,19 @@ func (r *run) start(ctx context.Context, d Driver) error {
 	if r.plan.mounts, err = prepareMounts(b.View); err != nil {
 		return err
 	}
+	if err := r.plan.findShares(); err != nil {
+		return &sandbox.StartError{Step: "read inotify limits", Err: err}
+	}
+	if err := checkFileSize(b.View.Files); err != nil {
+		return err
+	}
 	if err := r.probe(); err != nil {
 		return err
 	}
 	if err := r.makeCgroup(d); err != nil {
 		return err
 	}
+	r.plan.countMemory = r.group == nil && b.Limits.Memory > 0
 	if err := r.openPipes(); err != nil {
 		return err
 	}
@@ -165,6 +174,9 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 		return &sandbox.StartError{Step: "let the sandbox start", Err: err}
 	}
 	r.closeOwned()
+	if l := r.spec.Boundary.Limits.Disk; l > 0 {
+		r.disk = newDiskWatch(r.child.PID, l, r.plan.mounts)
+	}
 	if err := r.receive(); err != nil {
 		// The child's own report says more, if there is one.
 		if stepErr := r.child.Started(); stepErr != nil {
@@ -310,6 +322,9 @@ func (r *run) abandon() {
 }
 
 func (r *run) releaseRest() {
+	if r.memory != nil {
+		r.memory.close()
+	}
 	if r.handout != nil {
 		r.handout.Close()
 	}

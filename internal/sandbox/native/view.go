@@ -205,14 +205,22 @@ func (pl *plan) makeMask(kind string) {
 func (pl *plan) mountTmpfs(target string, size int64, mode uint32, attr uint64) {
 	o, name := pl.outer, step("mount tmpfs %q", target)
 	fs := o.Call(name+": open", unix.SYS_FSOPEN, pl.p.Str("tmpfs"), kernel.Int(unix.FSOPEN_CLOEXEC)).Result()
-	for _, kv := range [][2]string{{"size", strconv.FormatInt(size, 10)}, {"mode", strconv.FormatUint(uint64(mode), 8)}} {
+	for _, kv := range [][2]string{{"size", strconv.FormatInt(size, 10)}, {"mode", strconv.FormatUint(uint64(mode), 8)}, {"nr_inodes", strconv.FormatInt(tmpfsInodes(size), 10)}} {
 		o.Call(name+": set "+kv[0], unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_SET_STRING), pl.p.Str(kv[0]), pl.p.Str(kv[1]), kernel.Int(0))
 	}
 	o.Call(name+": create", unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_CMD_CREATE), kernel.Int(0), kernel.Int(0), kernel.Int(0))
 	mnt := o.Call(name+": mount", unix.SYS_FSMOUNT, fs.Arg(), kernel.Int(unix.FSMOUNT_CLOEXEC), kernel.Int(attr)).Result()
 	o.Call(name+": close", unix.SYS_CLOSE, fs.Arg())
+	if pl.countMemory {
+		pl.counted = append(pl.counted, o.Call(name+": keep", unix.SYS_FCNTL, mnt.Arg(), kernel.Int(unix.F_DUPFD_CLOEXEC), kernel.Int(3)).Result())
+	}
 	pl.attach(name, mnt.Arg(), target)
 }
+
+// tmpfsInodes is how many files a tmpfs of a size may have. Each takes a kibibyte
+// of the kernel's memory, which the size does not count: the kernel's own default
+// is half as many as the whole machine has pages, for each mount.
+func tmpfsInodes(size int64) int64 { return size/4096 + 1024 }
 
 // mountProc mounts a fresh /proc of the calling process's PID namespace on a
 // directory that is ours. The older call is used as newer kernels count the

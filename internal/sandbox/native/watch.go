@@ -4,14 +4,13 @@ package native
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
-	"golang.org/x/sys/unix"
-
-	"confine/internal/boundary"
+	"confine/internal/sandbox"
 )
 
 // processes lists the processes of a sandbox by their ids outside: everything
@@ -41,58 +40,45 @@ func processes(root int) []int {
 	return out
 }
 
-// treeMemory sums the memory that the sandbox's processes hold by themselves.
-// The first two are confine's own.
-func treeMemory(root int) int64 {
-	var sum int64
-	page := int64(os.Getpagesize())
-	for i, pid := range processes(root) {
-		if i < 2 {
-			continue
-		}
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if err != nil {
-			continue
-		}
-		f := strings.Fields(string(b))
-		if len(f) < 3 {
-			continue
-		}
-		resident, _ := strconv.ParseInt(f[1], 10, 64)
-		shared, _ := strconv.ParseInt(f[2], 10, 64)
-		sum += (resident - shared) * page
-	}
-	return sum
-}
+// ownProcesses are the first two of a sandbox: outer and init.
+const ownProcesses = 2
 
-// diskUse sums the blocks of all writable binds, and stops counting beyond enough.
-func diskUse(mounts []preparedMount, enough int64) int64 {
-	var sum int64
-	for _, m := range mounts {
-		if m.Kind != boundary.Bind || !m.Writable || !m.dir {
-			continue
-		}
-		root, err := os.OpenRoot(m.Source)
-		if err != nil {
-			continue
-		}
-		_ = fs.WalkDir(root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil
-			}
-			if info, err := d.Info(); err == nil {
-				if st, ok := info.Sys().(*unix.Stat_t); ok {
-					sum += st.Blocks * 512
-				} else {
-					sum += info.Size()
+// watch samples what no cgroup limits here: the memory of all processes when
+// there is no cgroup, and the bytes in writable directories. The two don't wait
+// for each other: a directory may have a million files.
+func (r *run) watch() (stop func()) {
+	quit := make(chan struct{})
+	var looking sync.WaitGroup
+	sample := func(every time.Duration, exceeded func(quit <-chan struct{}) bool, why sandbox.Reason) {
+		looking.Add(1)
+		go func() {
+			defer looking.Done()
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for {
+				select {
+				case <-quit:
+					return
+				case <-tick.C:
+				}
+				if exceeded(quit) {
+					r.kill(why)
 				}
 			}
-			if sum > enough {
-				return fs.SkipAll
-			}
-			return nil
-		})
-		root.Close()
+		}()
 	}
-	return sum
+	if r.memory != nil {
+		sample(memoryEvery, func(<-chan struct{}) bool { return r.memory.exceeded() }, sandbox.OutOfMemory)
+	}
+	if r.disk != nil {
+		sample(diskEvery, r.disk.exceeded, sandbox.DiskFull)
+	}
+	return func() { close(quit); looking.Wait() }
 }
+
+const (
+	memoryEvery = 100 * time.Millisecond
+	diskEvery   = time.Second
+	// fullEvery is every how many looks at the memory nothing is left out.
+	fullEvery = 10
+)
