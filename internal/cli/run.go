@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -192,6 +193,14 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 func (o *runOptions) start(ctx context.Context, f *frame, spec sandbox.Spec) (sandbox.Exit, error) {
 	in, inOK := f.Stdin.(*os.File)
 	out, outOK := f.Stdout.(*os.File)
+	// What is no part of a terminal session may still end on a terminal.
+	for _, w := range []*io.Writer{&spec.Stdout, &spec.Stderr} {
+		if isTerminal(*w) {
+			filtered := terminal.NewOutput(*w)
+			defer func() { _ = filtered.Close() }()
+			*w = filtered
+		}
+	}
 	if inOK && outOK && !f.json {
 		session, err := terminal.Open(in, out)
 		if err != nil && !errors.Is(err, terminal.ErrNotTerminal) {
@@ -209,7 +218,7 @@ func (o *runOptions) start(ctx context.Context, f *frame, spec sandbox.Spec) (sa
 	}
 	// Caught before the start, so that none ends confine and not the command.
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, forwarded...)
+	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)
 	running, err := native.New().Start(ctx, spec)
 	if err != nil {
@@ -217,22 +226,47 @@ func (o *runOptions) start(ctx context.Context, f *frame, spec sandbox.Spec) (sa
 	}
 	done := make(chan struct{})
 	defer close(done)
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				_ = running.Signal(s)
-			case <-done:
-				return
-			}
-		}
-	}()
+	go forward(running, signals, done)
 	return running.Wait(), nil
 }
 
-// forwarded are the signals that mean the command, not confine.
-var forwarded = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+// hangupGrace is how long a command may go on when the terminal is gone, or the
+// person's session: nobody is there any more to end it.
+const hangupGrace = 5 * time.Second
+
+// forward passes signals on to the command, which may answer them in its own way:
+// but a second SIGTERM, and a hang-up after the grace, end the run.
+func forward(running sandbox.Running, signals <-chan os.Signal, done <-chan struct{}) {
+	var hungUp <-chan time.Time
+	terminated := false
+	for {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGTERM && terminated {
+				running.Kill()
+				continue
+			}
+			terminated = terminated || s == syscall.SIGTERM
+			if s == syscall.SIGHUP && hungUp == nil {
+				hungUp = time.After(hangupGrace)
+			}
+			_ = running.Signal(s)
+		case <-hungUp:
+			running.Kill()
+		case <-done:
+			return
+		}
+	}
+}
+
+// forwarded are the signals that mean the command, not confine. A hang-up that
+// the caller had ignored (nohup) stays ignored.
+func forwarded() []os.Signal {
+	list := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
 }
 
 // runStartError gives a command that can't be executed the status that shells

@@ -241,33 +241,3 @@ func poll(fds []unix.PollFd, timeout time.Duration) (int, error) {
 		}
 	}
 }
-
-// lockedFilter lets the session reset the filter while the sandbox writes.
-type lockedFilter struct {
-	mu     sync.Mutex
-	filter *Filter
-	ended  bool
-}
-
-func (l *lockedFilter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		return 0, os.ErrClosed
-	}
-	return l.filter.Write(p)
-}
-
-func (l *lockedFilter) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
-}
-
-// reset reports whether the terminal may still have events under way.
-func (l *lockedFilter) reset() (reported bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	reported = l.filter.touched.everReport
-	return reported, l.filter.Reset()
-}

@@ -268,3 +268,30 @@ func TestLentDirectoriesDontShowTheWorkspace(t *testing.T) {
 		t.Errorf("neighbour: status %d: %s %s", status, out, errs)
 	}
 }
+
+// TestSecondTermEndsTheRun: the first is the command's to answer.
+func TestSecondTermEndsTheRun(t *testing.T) {
+	mark := uniqueSeconds(t)
+	cmd := exec.Command(program(t), "run", "--", "sh", "-c", "trap 'echo heard' TERM; echo ready; while :; do sleep 0.1; : "+mark+"; done")
+	cmd.Dir = t.TempDir()
+	out := &syncBuffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	eventually(func() bool { return strings.Contains(out.String(), "ready") })
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if !eventually(func() bool { return strings.Contains(out.String(), "heard") }) {
+		t.Fatalf("the first one did not reach the command: %q", out.String())
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(15 * time.Second):
+		t.Error("the run goes on")
+	}
+	noneLeft(t, mark)
+}

@@ -225,3 +225,39 @@ func stopped(t *testing.T, word string) bool {
 	}
 	return false
 }
+
+// TestOutputOnATerminalIsFilteredWithoutASession: with the input from elsewhere,
+// or only standard error on the terminal, as well.
+func TestOutputOnATerminalIsFilteredWithoutASession(t *testing.T) {
+	script := `printf 'a\033]52;c;aGFyZA==\007b\033[6n\033[31mred\033[0m.\n'`
+	run := `"$0" run -- sh -c `
+	for name, line := range map[string]string{
+		"control":         script,
+		"input from null": run + `"$1" </dev/null`,
+		"input from pipe": `echo x | ` + run + `"$1"`,
+		"standard error":  run + `"$1 >&2" >/dev/null`,
+	} {
+		s, cmd := onTerminal(t, t.TempDir(), 24, 80, "/bin/sh", "-c", line, program(t), script)
+		status := s.ended(cmd)
+		passed := strings.Contains(s.text(), "\x1b]52;") || strings.Contains(s.text(), "\x1b[6n")
+		if status != 0 || passed != (name == "control") || !strings.Contains(s.text(), "\x1b[31mred") {
+			t.Errorf("%s: status %d, %q", name, status, s.text())
+		}
+	}
+}
+
+// TestClosedTerminalEndsACommandThatIgnoresIt: there is nobody left to do so.
+func TestClosedTerminalEndsACommandThatIgnoresIt(t *testing.T) {
+	mark := uniqueSeconds(t)
+	s, cmd := onTerminal(t, t.TempDir(), 24, 80, program(t), "run", "--", "sh", "-c", "trap '' HUP TERM INT; echo ready; while :; do sleep "+mark+"; done")
+	s.waitFor("ready")
+	s.master.Close()
+	waited := make(chan struct{})
+	go func() { defer close(waited); _ = cmd.Wait() }()
+	select {
+	case <-waited:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the run goes on without its terminal")
+	}
+	noneLeft(t, mark)
+}
