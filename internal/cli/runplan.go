@@ -24,6 +24,9 @@ const (
 	maxCaptured = 8 << 20
 )
 
+// maxLentEntries is how many entries of what --ro shows are looked at.
+const maxLentEntries = 200_000
+
 // runPlan is what the flags of one run mean.
 type runPlan struct {
 	boundary boundary.Boundary
@@ -174,6 +177,13 @@ func (o *runOptions) addReadOnly(p *runPlan) error {
 		// It would show the workspace a second time, without masks.
 		if p.live.Overlaps(source) {
 			return usagef("confine run", "--ro %q: is or holds the workspace, or lies in it, where all is shown already but what is masked", path)
+		}
+		channels, complete := hostview.Channels(source, maxLentEntries)
+		if len(channels) > 0 {
+			return usagef("confine run", "--ro %q: holds a socket or FIFO of the host, a way to a process outside: %.200q; lend a directory without it", path, channels[0])
+		}
+		if !complete {
+			p.notes = append(p.notes, fmt.Sprintf("--ro %q: more than %d files were not looked at: a socket among them would be within reach", path, maxLentEntries))
 		}
 		p.boundary.View.Mounts = append(p.boundary.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: source, Target: abs, Owned: true})
 		p.lent = append(p.lent, lentReport{Path: abs, Why: "--ro"})

@@ -413,7 +413,8 @@ func (f *finder) finish() {
 	}
 }
 
-// credentials are the files of a root to be covered.
+// credentials are the files of a root to be covered; sockets and FIFOs too, as a
+// program of the host may listen.
 func (f *finder) credentials(r root) []string {
 	var found []string
 	for _, m := range f.masks {
@@ -429,7 +430,7 @@ func (f *finder) credentials(r root) []string {
 		for _, e := range entries {
 			// A link can't be covered; what it leads to is seen only if that is
 			// in the view by itself.
-			if e.Type()&os.ModeSymlink == 0 && matchesAny(credentialFiles, e.Name()) {
+			if e.Type()&(os.ModeSocket|os.ModeNamedPipe) != 0 || e.Type()&os.ModeSymlink == 0 && matchesAny(credentialFiles, e.Name()) {
 				found = append(found, path.Join(r.target, sub, e.Name()))
 			}
 		}

@@ -113,6 +113,25 @@ for a in sys.argv[1:]:
 	if out != "111\n2\n" {
 		t.Errorf("inside: %q %s", out, errs)
 	}
+	// Lent, it would be: a read-only view does not keep from connecting.
+	if out, errs, status := confined(t, t.TempDir(), nil, append([]string{"--ro", filepath.Dir(path), "--"}, args...)...); status != 125 || !strings.Contains(errs, "socket or FIFO") {
+		t.Errorf("lent: status %d: %q %s", status, out, errs)
+	}
+	// What PATH brings in by itself is covered.
+	home := t.TempDir()
+	bin := filepath.Join(home, ".local/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	byPath, err := net.Listen("unix", filepath.Join(bin, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer byPath.Close()
+	env := []string{"HOME=" + home, "PATH=" + bin + ":" + os.Getenv("PATH")}
+	if out, errs, status := confined(t, t.TempDir(), env, "--", "python3", "-c", try, filepath.Join(bin, "s")); status != 0 || out != "111\n" {
+		t.Errorf("on PATH: status %d: %q %s", status, out, errs)
+	}
 	out, _, status := confined(t, t.TempDir(), nil, "--", "sh", "-c", "find / -xdev -type s 2>/dev/null; echo end")
 	if status != 0 || out != "end\n" {
 		t.Errorf("sockets inside: %q", out)
