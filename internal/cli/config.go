@@ -44,8 +44,9 @@ field and what is accepted. The exit status is 2 if there is any.`,
 			Short: "Explain a field of the configuration, or list all",
 			Example: `  confine config explain
   confine config explain stages.implement.limits`,
-			Args: cobra.MaximumNArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return explainConfig(f, args) },
+			Args:              cobra.MaximumNArgs(1),
+			ValidArgsFunction: completeField,
+			RunE:              func(_ *cobra.Command, args []string) error { return explainConfig(f, args) },
 		},
 	)
 	return cmd

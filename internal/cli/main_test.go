@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,17 @@ func TestCommandLine(t *testing.T) {
 		stderr string
 	}{
 		{[]string{"--version"}, ExitDone, "confine v1.2.3\n", ""},
+		{[]string{"--version", "--json"}, ExitDone, "{\n  \"version\": \"v1.2.3\"\n}\n", ""},
+		{[]string{"--version", "x"}, ExitUsage, "", "confine: error: unknown command \"x\" for \"confine\"\nconfine: hint: see confine --help\n"},
+		{[]string{"help", "bogus"}, ExitUsage, "", "confine: error: unknown command \"bogus\" for \"confine\"\nconfine: hint: see confine --help\n"},
+		{[]string{"help", "config", "chekc"}, ExitUsage, "", "confine: error: unknown command \"chekc\" for \"confine config\": did you mean \"check\"?\nconfine: hint: see confine config --help\n"},
+		{[]string{"completion", "tcsh"}, ExitUsage, "", "confine: error: unknown command \"tcsh\" for \"confine completion\": did you mean \"bash\"?\nconfine: hint: see confine completion --help\n"},
+		{[]string{"completion"}, ExitUsage, "", "confine: error: no command given\nconfine: hint: see confine completion --help\n"},
+		{[]string{"work", "--config", "c", "--issue", "x"}, ExitUsage, "", "confine: error: --issue \"x\": is a whole number, such as 12\nconfine: hint: see confine work --help\n"},
+		{[]string{"work", "--config", "c", "--issue", "99999999999999999999"}, ExitUsage, "", "confine: error: --issue \"99999999999999999999\": is too large or too small a number\nconfine: hint: see confine work --help\n"},
+		{[]string{"run", "--timeout", "soon", "--", "true"}, ExitRunFault, "", "confine: error: --timeout \"soon\": is a time, such as 90s, 10m or 1h30m\nconfine: hint: see confine run --help\n"},
+		{[]string{"--json=maybe"}, ExitUsage, "", "confine: error: --json \"maybe\": is true or false\nconfine: hint: see confine --help\n"},
+		{[]string{"verify", "--group", "x"}, ExitUsage, "", "confine: error: --group \"x\": is processes, files, network, kernel or workspace\nconfine: hint: see confine verify --help\n"},
 		{nil, ExitUsage, "", "confine: error: no command given\nconfine: hint: see confine --help\n"},
 		{[]string{"conifg"}, ExitUsage, "", "confine: error: unknown command \"conifg\" for \"confine\": did you mean \"config\"?\nconfine: hint: see confine --help\n"},
 		{[]string{"\x1b[31mx\u202e"}, ExitUsage, "", "confine: error: unknown command \"x\" for \"confine\"\nconfine: hint: see confine --help\n"},
@@ -52,6 +64,83 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("got %+v\nwant %+v", got, want)
 			}
 		})
+	}
+}
+
+// full is an output without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
+}
+
+// What was asked for and could not be written is a fault, whoever writes it.
+func TestOutputWithoutRoomIsAFault(t *testing.T) {
+	const line = "confine: error: write output: write /dev/stdout: no space left on device\n"
+	for _, test := range []struct {
+		args   []string
+		status int
+		stderr string
+	}{
+		{[]string{"--version"}, ExitFault, line},
+		{[]string{"--version", "--json"}, ExitFault, `{"kind":"fault","error":"write result: write /dev/stdout: no space left on device","exit":1}` + "\n"},
+		{[]string{"--help"}, ExitFault, line},
+		{[]string{"help"}, ExitFault, line},
+		{[]string{"help", "config"}, ExitFault, line},
+		{[]string{"config", "check", "--help"}, ExitFault, line},
+		{[]string{"completion", "bash"}, ExitFault, line},
+		{[]string{"completion", "zsh"}, ExitFault, line},
+		{[]string{"config", "schema"}, ExitFault, line},
+		{[]string{"run", "--help"}, ExitRunFault, line},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			var stderr bytes.Buffer
+			status := Main(t.Context(), Process{Args: test.args, Version: "v1", Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &stderr})
+			if status != test.status || stderr.String() != test.stderr {
+				t.Errorf("got %d %q, want %d %q", status, stderr.String(), test.status, test.stderr)
+			}
+			if control := confine(test.args...); control.status != ExitDone || control.stdout == "" {
+				t.Errorf("control, with room: %+v", control)
+			}
+		})
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	const noFiles = ":4\n" // cobra.ShellCompDirectiveNoFileComp
+	for _, test := range []struct{ args, want string }{
+		{"verify --group |", "processes\nfiles\nnetwork\nkernel\nworkspace\n" + noFiles},
+		{"verify --group ne|", "network\n" + noFiles},
+		{"work --until |", "plan\ncommits\npr\nmerge\n" + noFiles},
+		{"run --user |", "agent\nroot\n" + noFiles},
+		{"run --allow-missing p|", "proc\n" + noFiles},
+		{"config explain gate.NAME.t|", "gate.NAME.timeout\n" + noFiles},
+		{"config explain repo x|", noFiles},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			words := strings.Fields(strings.TrimSuffix(test.args, "|"))
+			if strings.HasSuffix(test.args, " |") {
+				words = append(words, "")
+			}
+			got := confine(append([]string{"__completeNoDesc"}, words...)...)
+			if got.status != ExitDone || got.stdout != test.want {
+				t.Errorf("got %+v, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// Each field that is offered is one that can be explained, and none is missing.
+func TestCompletedFieldsAreExplained(t *testing.T) {
+	got := confine("__completeNoDesc", "config", "explain", "")
+	names := strings.Split(strings.TrimSuffix(got.stdout, "\n:4\n"), "\n")
+	if len(names) < 40 {
+		t.Fatalf("only %d fields: %q", len(names), got.stdout)
+	}
+	for _, name := range names {
+		if r := confine("config", "explain", name); r.status != ExitDone {
+			t.Errorf("explain %s: %+v", name, r)
+		}
 	}
 }
 

@@ -55,11 +55,15 @@ type Process struct {
 
 // Main runs one command line and returns the exit status.
 func Main(ctx context.Context, process Process) int {
-	f := &frame{Process: process}
+	f := &frame{Process: process, help: &heldWriter{to: process.Stdout}}
 	root := newRoot(f)
 	// A nil slice would make cobra read os.Args.
 	root.SetArgs(append([]string{}, process.Args...))
 	cmd, err := f.execute(ctx, root)
+	if err == nil && f.help.err != nil {
+		// What was asked for did not arrive.
+		err, f.started = fmt.Errorf("write output: %w", f.help.err), true
+	}
 	if err == nil {
 		return ExitDone
 	}
@@ -99,6 +103,8 @@ func (f *frame) execute(ctx context.Context, root *cobra.Command) (cmd *cobra.Co
 // frame is what all commands share.
 type frame struct {
 	Process
+	// help is standard output for what cobra writes.
+	help *heldWriter
 	// json asks for results as JSON.
 	json bool
 	// started is set when a command's run function is entered.
@@ -167,24 +173,38 @@ rule, 4 waiting for a person, 5 an ability this host lacks. "confine run" passes
 the status of its command through.`,
 		Example: `  confine config check tenant.yaml
   confine config explain gate`,
-		Version:       f.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noCommand,
-		RunE:          group,
 	}
-	root.SetVersionTemplate("confine {{.Version}}\n")
+	var version bool
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if version {
+			return f.printVersion()
+		}
+		return group(cmd, args)
+	}
 	root.SetIn(f.Stdin)
-	root.SetOut(f.Stdout)
+	root.SetOut(f.help)
 	root.SetErr(f.Stderr)
+	root.SetFlagErrorFunc(flagError)
+	// Not cobra's own, which knows no JSON.
+	root.Flags().BoolVarP(&version, "version", "v", false, "print the version")
 	root.PersistentFlags().BoolVar(&f.json, "json", false, "write results and errors as JSON")
 	for _, command := range commands() {
 		root.AddCommand(command(f))
 	}
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
+	addHelp(root)
+	addCompletion(root)
 	markStart(f, root)
 	return root
+}
+
+func (f *frame) printVersion() error {
+	if f.json {
+		return f.printJSON(map[string]string{"version": f.Version})
+	}
+	return f.printf("confine %s\n", f.Version)
 }
 
 // group is the run function of a command that only holds others: naming it

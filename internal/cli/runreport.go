@@ -64,7 +64,7 @@ func (r runReport) print(f *frame) {
 		say("killed: cancelled")
 	}
 	if r.Exit.RefusedForks > 0 {
-		say("the limit of processes was reached: %d starts refused (--pids)", r.Exit.RefusedForks)
+		say("the limit of processes was reached (--pids); starts refused: %d", r.Exit.RefusedForks)
 	}
 	if len(r.Refusals) > 0 {
 		say("refused connections:")
@@ -73,7 +73,7 @@ func (r runReport) print(f *frame) {
 		}
 	}
 	if r.Dropped > 0 {
-		say("%d further refusals are not listed", r.Dropped)
+		say("refusals that are not listed: %d", r.Dropped)
 	}
 	if len(r.Review) > 0 {
 		say("look at these before you use the directory; a program outside runs or obeys them by itself:")

@@ -1,8 +1,20 @@
 package cli
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 )
+
+// probeGroups are the groups that verify's probes come in.
+var probeGroups = []string{"processes", "files", "network", "kernel", "workspace"}
+
+// groupNames lists them as a sentence does.
+func groupNames() string {
+	last := len(probeGroups) - 1
+	return strings.Join(probeGroups[:last], ", ") + " or " + probeGroups[last]
+}
 
 type verifyOptions struct {
 	group string
@@ -24,9 +36,14 @@ The exit status is 0 only if every probe held, else 3.`,
   confine verify --group network
   confine verify --json > proofs.json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.group != "" && !slices.Contains(probeGroups, o.group) {
+				return usagef("confine verify", "--group %q: is %s", o.group, groupNames())
+			}
+			return o.run(cmd.Context(), f)
+		},
 	}
-	cmd.Flags().StringVar(&o.group, "group", "", "run only the probes of `group`: processes, files, network, kernel or workspace")
+	cmd.Flags().StringVar(&o.group, "group", "", "run only the probes of `group`: "+groupNames())
 	cmd.Flags().String("planted-key", "", "")
 	_ = cmd.Flags().MarkHidden("planted-key")
 	return cmd

@@ -144,7 +144,7 @@ func runText(r engine.Record) string {
 				text = "not passed: " + plaintext.Line(c.Reason, 200)
 			}
 			if c.Tests != nil {
-				text += fmt.Sprintf(" (%d tests passed, %d failed)", c.Tests.Passed, c.Tests.Failed)
+				text += fmt.Sprintf(" (tests: %d passed, %d failed)", c.Tests.Passed, c.Tests.Failed)
 			}
 			line("             %s: %s", c.Name, text)
 		}
@@ -174,7 +174,7 @@ func runText(r engine.Record) string {
 		line("  left out repository inside the workspace: %s", x)
 	}
 	if r.LeftOut > 0 {
-		line("  left out %d texts of people without write access", r.LeftOut)
+		line("  left out texts of people without write access: %d", r.LeftOut)
 	}
 	if len(r.Missing) > 0 {
 		line("  without  %v (allow_missing)", r.Missing)

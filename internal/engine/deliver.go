@@ -98,7 +98,7 @@ func (r *run) handOver(ctx context.Context) error {
 	}
 	if len(report.Approvals) > 0 {
 		return waiting("a person looks at the rescue bundle and takes the commits over by hand, or the config lowers the tier",
-			"%d changes need a person's approval, the first: %s", len(report.Approvals), report.Approvals[0].String())
+			"a person has to approve: %s%s", report.Approvals[0].String(), andMore(len(report.Approvals)-1))
 	}
 	r.rewritten, err = handover.Rewrite(ctx, handover.RewriteOptions{
 		Received: received, Report: report, Engine: r.identity(), Run: r.rec.Run,
@@ -107,7 +107,7 @@ func (r *run) handOver(ctx context.Context) error {
 		return fmt.Errorf("rewrite commits: %w", err)
 	}
 	r.rec.Head = r.rewritten.Head()
-	r.event("handed_over", "hand-over", fmt.Sprintf("%d commits, %d files", len(r.rewritten.Commits), len(report.Changes)))
+	r.event("handed_over", "hand-over", fmt.Sprintf("commits: %d, files: %d", len(r.rewritten.Commits), len(report.Changes)))
 	return nil
 }
 
@@ -116,7 +116,15 @@ func (r *run) refuseHandOver() error {
 		r.event("handover_refused", "hand-over", f.String())
 	}
 	first := r.rec.Findings[0]
-	return refused(string(first.Rule), first.Field, first.Hint(), "%d findings against the agent's commits, the first: %s", len(r.rec.Findings), first.String())
+	return refused(string(first.Rule), first.Field, first.Hint(), "found in the agent's commits: %s%s", first.String(), andMore(len(r.rec.Findings)-1))
+}
+
+// andMore says how many there are beside the one that is named.
+func andMore(n int) string {
+	if n < 1 {
+		return ""
+	}
+	return fmt.Sprintf(" (and %d more)", n)
 }
 
 func (r *run) identity() gitcmd.Identity {
