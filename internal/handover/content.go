@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"confine/internal/gitcmd"
+	"confine/internal/leak"
 )
 
 // checkContent looks at the bytes of all new files, and at everything else that
 // would be published with them: messages, names of people, names of files.
 func (c *checker) checkContent(commits []gitcmd.Commit) error {
-	s := newScanner(c.rules.KnownSecrets)
+	s := leak.NewScanner(c.rules.KnownSecrets)
 	for _, commit := range commits {
 		texts := map[string]string{
 			"message":   commit.Message,
@@ -20,15 +21,15 @@ func (c *checker) checkContent(commits []gitcmd.Commit) error {
 			"committer": commit.Committer.Name + " " + commit.Committer.Email,
 		}
 		for _, where := range []string{"message", "author", "committer"} {
-			c.reportHits(source{commit: commit.Hash}, "in the "+where, s.scan(nil, []byte(texts[where])))
+			c.reportHits(source{commit: commit.Hash}, "in the "+where, s.Scan(nil, []byte(texts[where])))
 		}
 	}
 	for _, step := range c.steps {
 		for _, ch := range step.changes {
 			if ch.NewHash != "" {
-				hits := s.scan(nil, []byte(ch.Path))
+				hits := s.Scan(nil, []byte(ch.Path))
 				for _, h := range hits {
-					c.inNames = append(c.inNames, h.text)
+					c.inNames = append(c.inNames, h.Text)
 				}
 				c.reportHits(source{commit: step.commit, path: ch.Path}, "in the name", hits)
 			}
@@ -39,7 +40,7 @@ func (c *checker) checkContent(commits []gitcmd.Commit) error {
 
 // scanBlobs reads each new blob once. Sizes are read first, so that a small pack
 // of enormous files costs no more than its headers.
-func (c *checker) scanBlobs(s *scanner) error {
+func (c *checker) scanBlobs(s *leak.Scanner) error {
 	var read []gitcmd.Hash
 	var sum int64
 	sizes, err := c.repo.Sizes(c.ctx, c.order)
@@ -60,9 +61,9 @@ func (c *checker) scanBlobs(s *scanner) error {
 		c.refuse(Refusal{Rule: RuleBytes, Field: "handover.max_bytes", Detail: fmt.Sprintf("%d bytes of new content, allowed are %d", sum, c.rules.MaxBytes)})
 		return nil
 	}
-	found := map[gitcmd.Hash][]hit{}
+	found := map[gitcmd.Hash][]leak.Hit{}
 	err = c.repo.ReadObjects(c.ctx, read, 0, func(o gitcmd.Object, content io.Reader) error {
-		hits, err := s.scanReader(content)
+		hits, err := s.ScanReader(content)
 		if len(hits) > 0 {
 			found[o.Hash] = hits
 		}
@@ -77,7 +78,7 @@ func (c *checker) scanBlobs(s *scanner) error {
 // reportBlobs reports what is new in a file. What its former version held too is
 // published already and only noted: else a file with a test key could never be
 // changed.
-func (c *checker) reportBlobs(s *scanner, blobs []gitcmd.Hash, found map[gitcmd.Hash][]hit) error {
+func (c *checker) reportBlobs(s *leak.Scanner, blobs []gitcmd.Hash, found map[gitcmd.Hash][]leak.Hit) error {
 	for _, h := range blobs {
 		hits, src := found[h], c.blobs[h]
 		if len(hits) == 0 {
@@ -87,7 +88,7 @@ func (c *checker) reportBlobs(s *scanner, blobs []gitcmd.Hash, found map[gitcmd.
 		if err != nil {
 			return err
 		}
-		fresh := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return slices.Contains(old, h) })
+		fresh := slices.DeleteFunc(slices.Clone(hits), func(h leak.Hit) bool { return slices.Contains(old, h) })
 		c.reportHits(src, "in the file", fresh)
 		if len(fresh) < len(hits) {
 			c.note(Refusal{Rule: RuleSecret, Commit: src.commit, Path: src.path, Detail: "what looks like a secret was there in the base already"})
@@ -97,22 +98,22 @@ func (c *checker) reportBlobs(s *scanner, blobs []gitcmd.Hash, found map[gitcmd.
 }
 
 // oldHits scans the version of a file in the base, if it has one.
-func (c *checker) oldHits(s *scanner, src source) (hits []hit, err error) {
+func (c *checker) oldHits(s *leak.Scanner, src source) (hits []leak.Hit, err error) {
 	entries, err := c.repo.LsTree(c.ctx, c.report.Base, gitcmd.LsTreeOptions{Path: src.path})
 	if err != nil || len(entries) != 1 || entries[0].Path != src.path || entries[0].Type != gitcmd.BlobObject {
 		return nil, err
 	}
 	err = c.repo.ReadObjects(c.ctx, []gitcmd.Hash{entries[0].Hash}, 0, func(_ gitcmd.Object, content io.Reader) error {
-		hits, err = s.scanReader(content)
+		hits, err = s.ScanReader(content)
 		return err
 	})
 	return hits, err
 }
 
-func (c *checker) reportHits(src source, where string, hits []hit) {
+func (c *checker) reportHits(src source, where string, hits []leak.Hit) {
 	for _, h := range hits {
-		r := Refusal{Rule: RuleSecret, Commit: src.commit, Path: src.path, Detail: h.masked() + " " + where}
-		if h.weak {
+		r := Refusal{Rule: RuleSecret, Commit: src.commit, Path: src.path, Detail: h.Masked() + " " + where}
+		if h.Weak {
 			c.approve(r)
 			continue
 		}

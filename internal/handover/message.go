@@ -1,7 +1,9 @@
 package handover
 
 import (
+	"regexp"
 	"strings"
+	"sync"
 
 	"confine/internal/gitcmd"
 	"confine/internal/plaintext"
@@ -95,4 +97,10 @@ func cleanAuthor(id gitcmd.Identity) string {
 		return "<" + email + ">"
 	}
 	return name + " <" + email + ">"
+}
+
+// mustExpr compiles an expression at its first use: most starts of the program
+// never look at a message.
+func mustExpr(s string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(s) })
 }

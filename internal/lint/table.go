@@ -7,7 +7,7 @@ import "strings"
 // package that is not named here is a finding: where it belongs is a decision.
 var layers = map[string]int{
 	// Data: pure values that parse, validate, decide, explain.
-	"boundary": 0, "egress": 0, "merge": 0, "plaintext": 0, "risk": 0,
+	"boundary": 0, "egress": 0, "leak": 0, "merge": 0, "plaintext": 0, "risk": 0,
 	// A config is made of the data above, parsed once into its types.
 	"tenant": 1,
 	// System: what is asked of Linux, git and the record.
@@ -69,7 +69,7 @@ var dataPackages = func() []string {
 // which net, os and syscall are only the first (net/http/httptest, io/ioutil,
 // path/filepath, debug/elf), that a list of the others would never be complete.
 var dataImports = map[string]bool{
-	"bytes": true, "cmp": true, "errors": true, "fmt": true, "io": true, "iter": true, "maps": true, "path": true,
+	"bytes": true, "cmp": true, "errors": true, "fmt": true, "io": true, "iter": true, "maps": true, "math": true, "path": true,
 	"regexp": true, "slices": true, "sort": true, "strconv": true, "strings": true, "sync": true, "time": true,
 	"unicode": true, "unicode/utf8": true,
 	"crypto/sha256": true, "encoding/base64": true, "encoding/hex": true, "encoding/json": true,

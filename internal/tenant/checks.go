@@ -27,6 +27,7 @@ func checks() []check {
 		{"reports of checks", checkReports},
 		{"rule for merging", checkRule},
 		{"lists name things once", checkTwice},
+		{"no secret where untrusted programs run", checkSecrets},
 	}
 }
 

@@ -24,6 +24,9 @@ const MaxBytes = 1 << 20
 // with every field set has some 400.
 const maxTokens = 20_000
 
+// byteOrderMark is the encoding of U+FEFF.
+const byteOrderMark = "\xef\xbb\xbf"
+
 // Load reads and checks a config file. The error is Problems if the file was
 // read.
 func Load(name string) (*Config, error) {
@@ -100,13 +103,22 @@ func (p *reader) document(data []byte) ast.Node {
 		p.problems = append(p.problems, Problem{File: p.file, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)})
 		return nil
 	}
+	// Editors put one at the start, where YAML allows it. The parser takes it for
+	// the first letter of the first field.
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	switch {
 	case len(data) > MaxBytes:
 		return whole("the file is larger than %d bytes", MaxBytes)
+	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), bytes.HasPrefix(data, []byte{0xfe, 0xff}):
+		return whole("the file is UTF-16, by its byte order mark: save it as UTF-8")
 	case !utf8.Valid(data):
 		return whole("the file is not UTF-8")
 	case bytes.IndexByte(data, 0) >= 0:
 		return whole("the file holds a zero byte")
+	}
+	if i := bytes.Index(data, []byte(byteOrderMark)); i >= 0 {
+		line := 1 + bytes.Count(data[:i], []byte{'\n'})
+		return whole("line %d holds a byte order mark (U+FEFF), which can't be seen and is allowed only as the first character of the file: take it out, or write it as \\uFEFF in double quotes", line)
 	}
 	tokens := lexer.Tokenize(string(data))
 	if len(tokens) > maxTokens {

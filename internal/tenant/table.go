@@ -242,7 +242,7 @@ func agent() shape[Agent] {
 			line("model", "the name of a model", anything), func(a *Agent) *string { return &a.Model }),
 		bind(entry{name: "instructions", doc: "Whose instruction files the agent gets: those of the base commit, or none.", example: "none", standard: "base"},
 			oneOf[string](now(InstructionsBase, InstructionsNone)...), func(a *Agent) *string { return &a.Instructions }),
-		bind(entry{name: "env", doc: "Variables added to the agent's environment. Secrets have no place in it.", example: "{AGENT_MODE: headless}"},
+		bind(entry{name: "env", doc: "Variables added to the agent's environment. A secret here is an error, told by the variable's name or by its value; the key of the agent's model may stand under its usual name, such as ANTHROPIC_API_KEY.", example: "{AGENT_MODE: headless}"},
 			environment("the agent: it could send it anywhere it may reach"), func(a *Agent) *map[string]string { return &a.Env }),
 	)
 }

@@ -250,7 +250,7 @@ func gate() shape[[]Check] {
 			oneOf[string](now(ReportExit, ReportGoTest)...), func(c *Check) *string { return &c.Report }),
 		bind(entry{name: "min_tests", doc: "How many tests must have run and passed, with report: gotest.", example: "1", absent: "1 with report: gotest"},
 			integer(1, 1_000_000), func(c *Check) *int { return &c.MinTests }),
-		bind(entry{name: "env", doc: "Variables added to its environment. A secret here is an error.", example: `{CGO_ENABLED: "0"}`},
+		bind(entry{name: "env", doc: "Variables added to its environment. A secret here is an error, told by the variable's name (a word such as TOKEN, PASSWORD, API_KEY) or by its value.", example: `{CGO_ENABLED: "0"}`},
 			environment("the gate: it runs what the agent wrote"), func(c *Check) *map[string]string { return &c.Env }),
 	)
 	wrong := func(name string) string {

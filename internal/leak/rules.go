@@ -1,12 +1,12 @@
-package handover
+package leak
 
 import (
 	"regexp"
 	"sync"
 )
 
-// secretRule is the form of one kind of credential.
-type secretRule struct {
+// rule is the form of one kind of credential.
+type rule struct {
 	name string
 	// any lists literals of which a text must hold one before the expression is
 	// tried: searching them is fast. They are in lower case where fold is set,
@@ -29,9 +29,9 @@ func mustExpr(s string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(s) })
 }
 
-// secretRules are forms that issuers publish so that scanners know them, and two
+// rules are forms that issuers publish so that scanners know them, and two
 // of assignments. What a form must hold fits the overlap of two windows.
-var secretRules = []secretRule{
+var rules = []rule{
 	{name: "AWS access key id", any: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, expr: mustExpr(`(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7][A-Z0-9]{15}`)},
 	{name: "AWS secret key", any: []string{"aws"}, fold: true, expr: mustExpr(`aws.{0,30}(?:secret|key).{0,20}?[=:>"' ]{1,5}([a-z0-9/+]{40})(?:[^a-z0-9/+=]|$)`), group: 1, entropy: 3.5},
 	{name: "GitHub token", any: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, expr: mustExpr(`\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59})`)},

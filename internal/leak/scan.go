@@ -1,4 +1,4 @@
-package handover
+package leak
 
 import (
 	"bytes"
@@ -17,30 +17,31 @@ import (
 
 // A text is looked at in windows that overlap by more than any form is long.
 const (
-	windowBytes  = 256 << 10
-	overlapBytes = 8 << 10
+	WindowBytes  = 256 << 10
+	OverlapBytes = 8 << 10
 )
 
-// hit is one thing that looks like a secret.
-type hit struct {
-	rule string
-	text string
-	weak bool
+// Hit is one thing that looks like a secret.
+type Hit struct {
+	// Rule names the kind. Text is the secret: it is never shown whole.
+	Rule, Text string
+	// Weak: the form alone says little, a person has to look.
+	Weak bool
 }
 
-// masked shows what kind of text it is and none of its secret part: the first
+// Masked shows what kind of text it is and none of its secret part: the first
 // characters name the issuer, the length helps to find it.
-func (h hit) masked() string {
+func (h Hit) Masked() string {
 	const shown = 4
-	if len(h.text) < 3*shown {
-		return fmt.Sprintf("%s (%d characters)", h.rule, len(h.text))
+	if len(h.Text) < 3*shown {
+		return fmt.Sprintf("%s (%d characters)", h.Rule, len(h.Text))
 	}
-	return fmt.Sprintf("%s %q (%d characters)", h.rule, h.text[:shown]+"…", len(h.text))
+	return fmt.Sprintf("%s %q (%d characters)", h.Rule, h.Text[:shown]+"…", len(h.Text))
 }
 
-// scanner finds secrets in texts.
-type scanner struct {
-	rules []secretRule
+// Scanner finds secrets in texts.
+type Scanner struct {
+	rules []rule
 	known []knownSecret
 }
 
@@ -49,8 +50,10 @@ type scanner struct {
 // told to leave out the first characters so that a scanner misses it.
 type knownSecret struct{ pieces [][]byte }
 
-func newScanner(known []string) *scanner {
-	s := &scanner{rules: secretRules}
+// NewScanner makes a scanner that also finds known credentials, in common
+// encodings.
+func NewScanner(known []string) *Scanner {
+	s := &Scanner{rules: rules}
 	for _, k := range known {
 		if len(k) < 8 {
 			continue // shorter ones are found everywhere
@@ -89,22 +92,22 @@ func encodings(k string) []string {
 	return slices.Compact(forms)
 }
 
-// scanReader looks at a stream of any length in bounded memory. Each hit is
+// ScanReader looks at a stream of any length in bounded memory. Each hit is
 // returned once, at most maxHits.
-func (s *scanner) scanReader(r io.Reader) ([]hit, error) {
-	var hits []hit
-	buf := make([]byte, 0, windowBytes+overlapBytes)
+func (s *Scanner) ScanReader(r io.Reader) ([]Hit, error) {
+	var hits []Hit
+	buf := make([]byte, 0, WindowBytes+OverlapBytes)
 	for {
 		n, err := io.ReadFull(r, buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, err
 		}
-		hits = s.scan(hits, buf)
+		hits = s.Scan(hits, buf)
 		if err != nil {
 			return hits, nil
 		}
-		kept := copy(buf, buf[len(buf)-overlapBytes:])
+		kept := copy(buf, buf[len(buf)-OverlapBytes:])
 		buf = buf[:kept]
 	}
 }
@@ -113,9 +116,9 @@ const maxHits = 20
 
 var base64Run = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9+/_-]{28,}`) })
 
-// scan looks at one window: as it is, without NUL bytes (UTF-16), and at what
+// Scan looks at one window: as it is, without NUL bytes (UTF-16), and at what
 // runs of base64 in it hold.
-func (s *scanner) scan(hits []hit, window []byte) []hit {
+func (s *Scanner) Scan(hits []Hit, window []byte) []Hit {
 	hits = s.scanPlain(hits, window)
 	if bytes.IndexByte(window, 0) >= 0 {
 		hits = s.scanPlain(hits, bytes.ReplaceAll(window, []byte{0}, nil))
@@ -134,8 +137,8 @@ func (s *scanner) scan(hits []hit, window []byte) []hit {
 	}
 	if decoded.Len() > 0 {
 		for _, h := range s.scanPlain(nil, decoded.Bytes()) {
-			if !h.weak { // a decoded text is a guess already
-				hits = addHit(hits, hit{h.rule + " in base64", h.text, false})
+			if !h.Weak { // a decoded text is a guess already
+				hits = addHit(hits, Hit{h.Rule + " in base64", h.Text, false})
 			}
 		}
 	}
@@ -152,7 +155,7 @@ func mostlyText(b []byte) bool {
 	return text*10 >= len(b)*9
 }
 
-func (s *scanner) scanPlain(hits []hit, text []byte) []hit {
+func (s *Scanner) scanPlain(hits []Hit, text []byte) []Hit {
 	var folded []byte
 	for i := range s.rules {
 		rule := &s.rules[i]
@@ -169,19 +172,19 @@ func (s *scanner) scanPlain(hits []hit, text []byte) []hit {
 		for _, at := range rule.expr().FindAllSubmatchIndex(in, maxHits) {
 			found := string(text[at[2*rule.group]:at[2*rule.group+1]])
 			if entropy(found) >= rule.entropy {
-				hits = addHit(hits, hit{rule.name, found, rule.weak})
+				hits = addHit(hits, Hit{rule.name, found, rule.weak})
 			}
 		}
 	}
 	for _, k := range s.known {
 		if slices.ContainsFunc(k.pieces, func(p []byte) bool { return bytes.Contains(text, p) }) {
-			hits = addHit(hits, hit{rule: "a credential of this tenant"})
+			hits = addHit(hits, Hit{Rule: "a credential of this tenant"})
 		}
 	}
 	return hits
 }
 
-func addHit(hits []hit, h hit) []hit {
+func addHit(hits []Hit, h Hit) []Hit {
 	if len(hits) >= maxHits || slices.Contains(hits, h) {
 		return hits
 	}
