@@ -103,7 +103,10 @@ type runExit struct {
 	Seconds       float64        `json:"seconds"`
 	OutputBytes   int64          `json:"output_bytes"`
 	OutputDropped int64          `json:"output_dropped,omitempty"`
-	RefusedForks  int64          `json:"refused_forks,omitempty"`
+	// OOMKills counts processes that were killed at the memory limit, also when
+	// the command itself was not.
+	OOMKills     int64 `json:"oom_kills,omitempty"`
+	RefusedForks int64 `json:"refused_forks,omitempty"`
 }
 
 type refusalReport struct {
@@ -209,7 +212,10 @@ func (o *runOptions) start(ctx context.Context, f *frame, spec sandbox.Spec) (sa
 		if err == nil {
 			defer session.Close()
 			size := session.Size()
-			spec.Stdin, spec.Stdout, spec.Stderr = session.Input(), session.Output(), nil
+			spec.Stdin, spec.Stdout = session.Input(), session.Output()
+			if isTerminal(f.Stderr) {
+				spec.Stderr = nil // one terminal, in the order it was written
+			}
 			spec.Terminal = &sandbox.Terminal{
 				Rows: size.Rows, Cols: size.Cols, Resized: terminal.Resized[sandbox.WindowSize](session),
 				Stopped: func() { _ = session.Suspend(terminal.StopSelf) },

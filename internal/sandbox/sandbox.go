@@ -37,7 +37,7 @@ type Spec struct {
 	// Stdout and Stderr receive the command's output; nil discards it.
 	Stdout, Stderr io.Writer
 	// Terminal, where set, gives the command a PTY instead of pipes; Stdout
-	// receives its output and Stderr is unused.
+	// receives its output. With Stderr set too, errors go there through a pipe.
 	Terminal *Terminal
 	// Egress serves the captured network. Required when the boundary's network
 	// is captured, unused otherwise.

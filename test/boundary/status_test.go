@@ -6,11 +6,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -58,6 +62,99 @@ func TestExitStatuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMemoryLimitIsNamed: also when the process that was killed is not the
+// command, which then ends with a status that does not say why.
+func TestMemoryLimitIsNamed(t *testing.T) {
+	script := `sh -c 'x=$(head -c 300000000 /dev/zero | tr "\0" a); sleep 20'; s=$?; exit $s`
+	_, errs, status := confined(t, t.TempDir(), nil, "--memory", "48MiB", "--", "sh", "-c", script)
+	if status != 137 || !strings.Contains(errs, "memory limit") || !strings.Contains(errs, "--memory") {
+		t.Errorf("status %d: %s", status, errs)
+	}
+	out, _, _ := confined(t, t.TempDir(), nil, "--json", "--memory", "48MiB", "--", "sh", "-c", script)
+	var r struct {
+		Exit struct {
+			Reason   string
+			OOMKills int64 `json:"oom_kills"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Exit.Reason != "memory limit" && r.Exit.OOMKills < 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if _, errs, _ := confined(t, t.TempDir(), nil, "--memory", "48MiB", "--", "sh", "-c", "exit 137"); strings.Contains(errs, "memory limit") {
+		t.Errorf("control: %s", errs)
+	}
+}
+
+// TestRunsAsRootHaveIDsOfTheirOwn: what the kernel counts for a user, such as the
+// pages of pipes, is not one for two runs; and their files are still the caller's.
+func TestRunsAsRootHaveIDsOfTheirOwn(t *testing.T) {
+	dir := t.TempDir()
+	var ids []int
+	for range 2 {
+		cmd := exec.Command(program(t), "run", "--", "sh", "-c", "echo x > made; echo ready; sleep 30")
+		cmd.Dir = dir
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer cmd.Process.Signal(os.Interrupt)
+		line := make([]byte, 6)
+		if _, err := io.ReadFull(out, line); err != nil || string(line) != "ready\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		ids = append(ids, idBelow(t, cmd.Process.Pid))
+		st, err := os.Stat(filepath.Join(dir, "made"))
+		if err != nil || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+			t.Errorf("what it made: %+v, %v", st, err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		if ids[0] != os.Geteuid() || ids[1] != os.Geteuid() {
+			t.Errorf("ids %v", ids)
+		}
+		return
+	}
+	if ids[0] == ids[1] || min(ids[0], ids[1]) < 0x7fff0000 || max(ids[0], ids[1]) >= 0x7fffffff {
+		t.Errorf("ids %v", ids)
+	}
+}
+
+// idBelow is the user id of the process that is deepest below pid.
+func idBelow(t *testing.T, pid int) int {
+	t.Helper()
+	for {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := 0
+		for _, f := range tasks {
+			b, _ := os.ReadFile(f)
+			if fields := strings.Fields(string(b)); len(fields) > 0 {
+				next, _ = strconv.Atoi(fields[0])
+			}
+		}
+		if next == 0 {
+			break
+		}
+		pid = next
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "\nUid:")
+	id, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // TestEnvironmentIsMadeFromEmpty: nothing of the caller's comes in but what is
@@ -194,4 +291,15 @@ func eventually(done func() bool) bool {
 		}
 	}
 	return false
+}
+
+// TestLowerLimitsOfTheCallerHold and keep nothing from starting.
+func TestLowerLimitsOfTheCallerHold(t *testing.T) {
+	for limits, want := range map[string]string{"ulimit -n 512": "512", "ulimit -n 4096": "4096", "ulimit -n 1024; ulimit -u 4000": "1024"} {
+		cmd := exec.Command("bash", "-c", limits+`; exec "$0" run -- sh -c 'ulimit -n'`, program(t))
+		cmd.Dir = t.TempDir()
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), want+"\n") {
+			t.Errorf("%s: %v %q, want %s", limits, err, out, want)
+		}
+	}
 }

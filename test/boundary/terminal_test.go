@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -260,4 +261,17 @@ func TestClosedTerminalEndsACommandThatIgnoresIt(t *testing.T) {
 		t.Fatal("the run goes on without its terminal")
 	}
 	noneLeft(t, mark)
+}
+
+// TestErrorsApartFromTheTerminal: what a shell redirects stays redirected.
+func TestErrorsApartFromTheTerminal(t *testing.T) {
+	dir := t.TempDir()
+	line := `log=$1; "$0" run -- sh -c 'echo shown; echo kept >&2; test -t 0 && test -t 1 && ! test -t 2 && echo apart' 2>"$log"`
+	log := filepath.Join(t.TempDir(), "log")
+	s, cmd := onTerminal(t, dir, 24, 80, "/bin/sh", "-c", line, program(t), log)
+	status := s.ended(cmd)
+	data, err := os.ReadFile(log)
+	if status != 0 || err != nil || !strings.HasSuffix(string(data), "kept\n") || strings.Contains(s.text(), "kept") || !strings.Contains(s.text(), "shown") || !strings.Contains(s.text(), "apart") {
+		t.Errorf("status %d, log %q %v, screen %q", status, data, err, s.text())
+	}
 }

@@ -94,8 +94,12 @@ func (pl *plan) standardStreams() {
 	c.Call("take terminal's foreground", unix.SYS_IOCTL, pl.slave.Arg(), kernel.Int(unix.TIOCSPGRP), mem)
 	// The slave can be one of the three numbers itself.
 	high := c.Call("move terminal", unix.SYS_FCNTL, pl.slave.Arg(), kernel.Int(unix.F_DUPFD_CLOEXEC), kernel.Int(3)).Result()
-	for i := range 3 {
-		c.Call("set standard stream", unix.SYS_DUP3, high.Arg(), kernel.Int(i), kernel.Int(0))
+	streams := [3]kernel.Arg{high.Arg(), high.Arg(), high.Arg()}
+	if pl.errorsApart {
+		streams[2] = pl.fd(pl.fds.stderr)
+	}
+	for i, from := range streams {
+		c.Call("set standard stream", unix.SYS_DUP3, from, kernel.Int(i), kernel.Int(0))
 	}
 }
 
@@ -128,6 +132,14 @@ func (pl *plan) rlimits() []rlimit {
 	}
 	if l.FileSize > 0 {
 		out = append(out, rlimit{"file size", unix.RLIMIT_FSIZE, uint64(l.FileSize)})
+	}
+	for i := range out {
+		// A lower one of the caller's holds: it is the stricter, and only a
+		// privileged process could raise it.
+		var have unix.Rlimit
+		if unix.Getrlimit(out[i].resource, &have) == nil {
+			out[i].value = min(out[i].value, have.Max)
+		}
 	}
 	return out
 }

@@ -29,13 +29,15 @@ const innerNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPI
 
 // plan turns one boundary into one program.
 type plan struct {
-	b          boundary.Boundary
-	args       []string
-	tty        *sandbox.Terminal // nil: pipes
-	privileged bool
-	weakProc   bool // /proc is a read-only bind of the outer one
-	landlock   bool
-	noIPv6     bool // the host has none
+	b    boundary.Boundary
+	args []string
+	tty  *sandbox.Terminal // nil: pipes
+	// errorsApart gives the command a pipe for its errors beside the terminal.
+	errorsApart bool
+	privileged  bool
+	weakProc    bool // /proc is a read-only bind of the outer one
+	landlock    bool
+	noIPv6      bool // the host has none
 	// countMemory: the engine does, as there is no control group.
 	countMemory bool
 	shares      []namespaceLimit

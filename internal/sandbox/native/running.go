@@ -54,16 +54,19 @@ func (r *run) openPipes() error {
 		return err
 	}
 	r.out = &meter{limit: r.spec.Boundary.Limits.Output}
-	if r.plan.tty != nil {
-		return nil
+	if r.plan.tty == nil {
+		inRead, inWrite, err := pipe()
+		if err != nil {
+			return err
+		}
+		r.files, r.stdin = append(r.files, inRead), inWrite
+		fds.stdin = fds.add(int(inRead.Fd()))
 	}
-	inRead, inWrite, err := pipe()
-	if err != nil {
-		return err
-	}
-	r.files, r.stdin = append(r.files, inRead), inWrite
-	fds.stdin = fds.add(int(inRead.Fd()))
 	for i := range r.out.streams {
+		// On a terminal both are the PTY, unless errors are wanted apart.
+		if r.plan.tty != nil && (i == 0 || r.spec.Stderr == nil) {
+			continue
+		}
 		rd, wr, err := pipe()
 		if err != nil {
 			return err
@@ -224,6 +227,13 @@ func (m *meter) copy(w io.Writer, rd *os.File) {
 }
 
 func (r *run) startCopying() {
+	for _, s := range r.out.streams {
+		if s.reader == nil {
+			continue
+		}
+		r.io.Add(1)
+		go func() { defer r.io.Done(); r.out.copy(s.writer, s.reader) }()
+	}
 	if r.plan.tty != nil {
 		r.io.Add(1)
 		go func() { defer r.io.Done(); r.out.copy(r.spec.Stdout, r.master) }()
@@ -244,10 +254,6 @@ func (r *run) startCopying() {
 			}()
 		}
 		return
-	}
-	for _, s := range r.out.streams {
-		r.io.Add(1)
-		go func() { defer r.io.Done(); r.out.copy(s.writer, s.reader) }()
 	}
 	go func() {
 		copyInput(r.stdin, r.spec.Stdin)

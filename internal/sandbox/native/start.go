@@ -107,7 +107,7 @@ func (r *run) start(ctx context.Context, d Driver) error {
 	if privileged && b.Identity.HostUID == 0 || privileged && b.Identity.HostGID == 0 {
 		return &boundary.InvalidError{Field: "identity.host_uid", Why: "root's driver needs an unprivileged id outside"}
 	}
-	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}}}
+	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal, errorsApart: r.spec.Terminal != nil && r.spec.Stderr != nil, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}}}
 	if err := checkDevices(); err != nil {
 		return &sandbox.StartError{Step: "check devices", Err: err, Hint: "the host's /dev is not the kernel's usual one"}
 	}
@@ -163,15 +163,15 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 		outside = owner{id.HostUID, id.HostGID}
 	}
 	if err := writeMaps(r.child.PID, owner{id.UID, id.GID}, outside, r.plan.privileged); err != nil {
-		return &sandbox.StartError{Step: "map ids", Err: err}
+		return r.childsOwn(&sandbox.StartError{Step: "map ids", Err: err})
 	}
 	if r.group != nil {
 		if err := r.group.Join(r.child.PID); err != nil {
-			return &sandbox.StartError{Step: "join cgroup", Err: err}
+			return r.childsOwn(&sandbox.StartError{Step: "join cgroup", Err: err})
 		}
 	}
 	if _, err := goWrite.Write([]byte{1}); err != nil {
-		return &sandbox.StartError{Step: "let the sandbox start", Err: err}
+		return r.childsOwn(&sandbox.StartError{Step: "let the sandbox start", Err: err})
 	}
 	r.closeOwned()
 	if l := r.spec.Boundary.Limits.Disk; l > 0 {
@@ -189,6 +189,17 @@ func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 	}
 	r.startCopying()
 	return nil
+}
+
+// childsOwn ends the child and returns its own report of a failed step instead of
+// err, if there is one: a child that is gone is a reason for any error here.
+func (r *run) childsOwn(err error) error {
+	_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
+	var step *kernel.StepError
+	if own := r.child.Started(); errors.As(own, &step) {
+		return own
+	}
+	return err
 }
 
 // hold opens the child, and makes sure that it can be killed and waited for: a
