@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"confine/internal/gitcmd"
 	"confine/internal/kernel"
@@ -101,6 +102,9 @@ func failureOf(err error) failure {
 	}
 	if f.Hint == "" && errors.As(err, &start) {
 		f.Hint = plaintext.Block(start.Hint, maxErrorText)
+	}
+	if f.Hint == "" && errors.Is(err, syscall.ENOSYS) {
+		f.Hint = "this host refuses a system call that confine needs: confine doctor names it"
 	}
 	if errors.As(err, &exit) {
 		f.Status = exit.Status

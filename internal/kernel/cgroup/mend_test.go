@@ -11,13 +11,13 @@ import (
 // mounted is to be mounted, in the version that the host has.
 func TestMendFitsTheHost(t *testing.T) {
 	const (
-		host     = "22 1 0:2 / /proc rw - proc proc rw\n"
-		tree2    = host + "30 22 0:27 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
-		readOnly = host + "30 22 0:27 / /sys/fs/cgroup ro,relatime - cgroup2 cgroup2 rw\n"
-		tree1    = host + "34 30 0:31 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+		host      = "22 1 0:2 / /proc rw - proc proc rw\n"
+		tree2     = host + "30 22 0:27 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
+		readOnly  = host + "30 22 0:27 / /sys/fs/cgroup ro,relatime - cgroup2 cgroup2 rw\n"
+		tree1     = host + "34 30 0:31 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 		elsewhere = host + "34 30 0:31 / /mnt/memory rw - cgroup cgroup rw,memory\n"
-		only2    = "0::/\n"
-		has1     = "4:memory:/x\n1:cpu,cpuacct:/\n0::/\n"
+		only2     = "0::/\n"
+		has1      = "4:memory:/x\n1:cpu,cpuacct:/\n0::/\n"
 	)
 	for name, c := range map[string]struct {
 		root                bool
