@@ -131,6 +131,9 @@ func (m masks) matchAnywhere(rel string) bool {
 	return false
 }
 
+// any reports whether there is a pattern that needs the whole path.
+func (m masks) any() bool { return len(m.globs) > 0 }
+
 func (m masks) match(rel, name string) bool {
 	return defaultMasked(name) || m.matchGiven(rel)
 }

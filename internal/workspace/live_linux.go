@@ -73,6 +73,9 @@ func (l *LiveWorkspace) load(o Options) error {
 	if err := l.checkUnseen(s); err != nil {
 		return err
 	}
+	if err := l.checkLength(s); err != nil {
+		return err
+	}
 	if l.own == "" && slices.Contains(s.gitFiles, ".git") {
 		shared, err := l.openShared(o)
 		if shared == nil {
@@ -122,6 +125,10 @@ func because(err error) string {
 func (l *LiveWorkspace) checkUnseen(s *scan) error {
 	for _, rel := range sortedKeys(s.unseen) {
 		err := s.unseen[rel]
+		if errors.Is(err, errTooDeep) {
+			top, _, _ := strings.Cut(rel, "/")
+			return &DirError{Dir: l.Dir, Why: fmt.Sprintf("%.200q holds directories that are %v", top, err), hint: "delete it (rm -rf), or cover it with --mask"}
+		}
 		fd, openErr := openBelow(l.root, rel, unix.O_PATH)
 		if openErr == nil {
 			var st unix.Stat_t
@@ -133,6 +140,30 @@ func (l *LiveWorkspace) checkUnseen(s *scan) error {
 			}
 		}
 		return &DirError{Dir: l.Dir, Why: fmt.Sprintf("can't look into %.200q: %v", rel, err), hint: "give yourself the right to read it, or cover it with --mask"}
+	}
+	return nil
+}
+
+// checkLength: what is mounted over is named by its whole path, which the kernel
+// takes up to PATH_MAX only.
+func (l *LiveWorkspace) checkLength(s *scan) error {
+	room := unix.PathMax - 1 - max(len(l.Dir), len(l.inside)) - 1
+	check := func(rel string) error {
+		if len(rel) <= room {
+			return nil
+		}
+		top, _, _ := strings.Cut(rel, "/")
+		return &DirError{Dir: l.Dir, Why: fmt.Sprintf("somewhere deep below %.200q lies what must be protected or masked (%.200q), but its path is too long for a mount", top, path.Base(rel)), hint: "delete it (rm -rf), or cover the directory with --mask"}
+	}
+	for _, rel := range append(sortedKeys(s.gitDirs), s.protect...) {
+		if err := check(rel); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.masked {
+		if err := check(t.rel); err != nil {
+			return err
+		}
 	}
 	return nil
 }

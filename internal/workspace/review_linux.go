@@ -26,9 +26,14 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 	}
 	after := newScan(l.root, l.Dir, masks{})
 	after.since = l.start
-	after.covered = map[string]bool{}
+	after.covered = map[string]map[string]bool{}
 	for _, t := range l.before.masked {
-		after.covered[t.rel] = true
+		dir, name := path.Split(t.rel)
+		dir = strings.TrimSuffix(dir, "/")
+		if after.covered[dir] == nil {
+			after.covered[dir] = map[string]bool{}
+		}
+		after.covered[dir][name] = true
 	}
 	// The run may have made files so that this gives up: that is an error.
 	if err := after.run(2 * l.maxEntries); err != nil {
@@ -54,8 +59,13 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 func (l *LiveWorkspace) compare(after *scan) (r Review, hold []int) {
 	before := l.before
 	add := func(f Finding) { r.Findings = append(r.Findings, f) }
+	// In their order one comes after the one that it lies in.
+	fresh := map[string]bool{}
 	for _, git := range sortedKeys(after.gitDirs) {
-		if before.gitDirs[git] || git != "" && after.newAround(before, path.Dir(git)) {
+		outer, inOuter := after.outer[git]
+		partOfNew := inOuter && fresh[outer]
+		fresh[git] = partOfNew || !before.gitDirs[git]
+		if before.gitDirs[git] || partOfNew {
 			continue
 		}
 		add(Finding{Kind: KindRepository, Path: git, Change: "new", By: "git, in that directory, with this configuration and these hooks"})
@@ -73,10 +83,17 @@ func (l *LiveWorkspace) compare(after *scan) (r Review, hold []int) {
 		if existed {
 			f.Change = "changed"
 		}
-		if c.inGit && !existed {
+		if c.rule.kind == KindGitState {
+			f.Detail = after.runsLater(rel)
+		}
+		if c.inGit && !existed && !c.rule.stays {
 			hold = append(hold, len(r.Findings))
 		}
 		add(f)
+	}
+	for _, rel := range sortedKeys(after.made) {
+		hold = append(hold, len(r.Findings))
+		add(Finding{Kind: KindSpecial, Path: rel, Change: "new", Detail: after.made[rel]})
 	}
 	for _, rel := range sortedKeys(after.linkOut) {
 		// A link that is a control file was named above, with where it leads.
@@ -105,19 +122,23 @@ func change(before map[string]string, rel string) string {
 	return "new"
 }
 
-// newAround reports whether dir lies in a repository's directory that is new.
-func (s *scan) newAround(before *scan, dir string) bool {
-	for ; ; dir = path.Dir(dir) {
-		if dir == "." {
-			dir = ""
-		}
-		if s.gitDirs[dir] && !before.gitDirs[dir] {
-			return true
-		}
-		if dir == "" {
-			return false
+// runsLater says which commands an unfinished rebase goes on with.
+func (s *scan) runsLater(rel string) string {
+	data, ok := s.read(rel)
+	if !ok {
+		return ""
+	}
+	var commands []string
+	for line := range strings.Lines(string(data)) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if word == "exec" || word == "x" {
+			commands = append(commands, strings.TrimSpace(rest))
 		}
 	}
+	if len(commands) == 0 {
+		return ""
+	}
+	return "runs " + strings.Join(commands[:min(len(commands), 10)], "; ")
 }
 
 var noScripts = sync.OnceValue(func() [sha256.Size]byte { return sha256.Sum256(scriptsOf([]byte("{}"))) })
@@ -150,7 +171,11 @@ func (l *LiveWorkspace) holdBack(dir string, findings []Finding, hold []int) err
 			failed = append(failed, fmt.Errorf("hold back %.200q: %w", f.Path, err))
 			continue
 		}
-		f.HeldAt = filepath.Join(dir, name)
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			f.HeldAt = filepath.Join(dir, name)
+		} else {
+			f.Detail += ", removed" // nothing that could be kept
+		}
 	}
 	return errors.Join(failed...)
 }
@@ -166,20 +191,38 @@ func plainName(name string) string {
 	return clean[:min(len(clean), 64)]
 }
 
+// moveOut moves one file to held. What holds no content and can't be moved is
+// removed.
 func (l *LiveWorkspace) moveOut(rel string, held *os.File, name string) error {
-	parent := path.Dir(rel)
-	if parent == "." {
-		parent = ""
-	}
-	dirfd, err := openBelow(l.root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, from := path.Split(rel)
+	dirfd, err := openBelow(l.root, strings.TrimSuffix(dir, "/"), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dirfd)
-	from := path.Base(rel)
-	err = unix.Renameat2(dirfd, from, int(held.Fd()), name, unix.RENAME_NOREPLACE)
+	err = moveFrom(dirfd, from, held, name)
+	if err != unix.EACCES {
+		return err
+	}
+	// The run may have taken away the right to change the directory.
+	var st unix.Stat_t
+	if unix.Fstat(dirfd, &st) != nil || unix.Fchmod(dirfd, st.Mode&0o7777|0o300) != nil {
+		return err
+	}
+	return errors.Join(moveFrom(dirfd, from, held, name), unix.Fchmod(dirfd, st.Mode&0o7777))
+}
+
+func moveFrom(dirfd int, from string, held *os.File, name string) error {
+	err := unix.Renameat2(dirfd, from, int(held.Fd()), name, unix.RENAME_NOREPLACE)
 	if err == nil {
 		return disarm(held, name)
+	}
+	var st unix.Stat_t
+	if statErr := unix.Fstatat(dirfd, from, &st, unix.AT_SYMLINK_NOFOLLOW); statErr != nil {
+		return errors.Join(err, statErr)
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFDIR {
+		return unix.Unlinkat(dirfd, from, 0)
 	}
 	if err != unix.EXDEV && err != unix.EINVAL {
 		return err
@@ -192,9 +235,16 @@ func (l *LiveWorkspace) moveOut(rel string, held *os.File, name string) error {
 
 // disarm takes every right to execute from a file held back.
 func disarm(held *os.File, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(held.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil // to open a device may do something
+	}
 	fd, err := unix.Openat(int(held.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // a link, a socket, or nothing that can be read: not executable
+		return nil // nothing that can be read: not executable
 	}
 	defer unix.Close(fd)
 	return unix.Fchmod(fd, 0o600)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -23,14 +25,17 @@ type scan struct {
 	masks masks
 	// covered, at the end of a run, are the places that were covered during it.
 	// The patterns don't count then: what appeared under such a name meanwhile
-	// was made by the run, and is looked at like anything else.
-	covered map[string]bool
+	// was made by the run, and is looked at like anything else. By directory and
+	// name.
+	covered map[string]map[string]bool
 	// since, where set, is the start of the run: set-id files changed after it
 	// are collected. At the start itself nothing needs a look at every file.
 	since time.Time
 
 	mu       sync.Mutex
+	noted    int                // bytes of all these paths
 	gitDirs  map[string]bool    // repositories' directories, below the root
+	outer    map[string]string  // of one that lies in another's: that one
 	gitFiles []string           // .git files: links of worktrees and submodules
 	protect  []string           // control files and directories that exist
 	linked   []string           // control files that are links
@@ -39,7 +44,8 @@ type scan struct {
 	masked   []target           // what is covered
 	shared   []string           // masked files with another name
 	linkOut  map[string]string  // links out of the tree and where to
-	channels []string           // sockets and FIFOs
+	channels []string           // sockets and FIFOs, at the start
+	made     map[string]string  // sockets, FIFOs and devices of the run, and what they are
 	setID    []string
 	unseen   map[string]error
 }
@@ -86,7 +92,7 @@ func (s stamp) same(t stamp) bool {
 }
 
 func newScan(root *os.File, dir string, m masks) *scan {
-	return &scan{root: root, dir: dir, masks: m, gitDirs: map[string]bool{}, controls: map[string]control{}, linkOut: map[string]string{}, unseen: map[string]error{}}
+	return &scan{root: root, dir: dir, masks: m, gitDirs: map[string]bool{}, outer: map[string]string{}, made: map[string]string{}, controls: map[string]control{}, linkOut: map[string]string{}, unseen: map[string]error{}}
 }
 
 func (s *scan) run(maxEntries int) error {
@@ -94,9 +100,7 @@ func (s *scan) run(maxEntries int) error {
 		if err == unix.ENOENT {
 			return nil // gone between the listing and now
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.unseen[rel] = err
+		s.add(rel, func() { s.unseen[rel] = err })
 		return nil
 	}}
 	if err := w.run(); err != nil {
@@ -118,35 +122,30 @@ type place struct {
 	git      string // the repository's directory around it
 	inside   bool
 	isGitDir bool
-	part     string // "hooks", "info", "objects/info" of it
+	part     string // one of gitParts
 }
 
+// placeOf finds the place of a directory, from that of the one above it.
 func (s *scan) placeOf(d *directory) place {
-	p := place{}
-	p.isGitDir = strings.EqualFold(path.Base(d.rel), ".git") || looksBare(d)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.isGitDir {
-		s.gitDirs[d.rel] = true
-		p.git, p.inside = d.rel, true
+	var above place
+	if d.up != nil {
+		above = d.up.place
+	}
+	if strings.EqualFold(path.Base(d.rel), ".git") || looksBare(d) {
+		s.add(d.rel, func() {
+			s.gitDirs[d.rel] = true
+			if above.inside {
+				s.outer[d.rel] = above.git
+			}
+		})
+		return place{git: d.rel, inside: true, isGitDir: true}
+	}
+	p := place{git: above.git, inside: above.inside}
+	if !p.inside {
 		return p
 	}
-	// The nearest repository's directory above, if any. A directory is visited
-	// before what lies in it, so that the map is complete for this.
-	for at := d.rel; ; {
-		if s.gitDirs[at] {
-			p.git, p.inside = at, true
-			break
-		}
-		if at == "" {
-			return p
-		}
-		if at = path.Dir(at); at == "." {
-			at = ""
-		}
-	}
-	if rest := strings.TrimPrefix(strings.TrimPrefix(d.rel, p.git), "/"); rest == "hooks" || rest == "info" || rest == "objects/info" {
-		p.part = rest
+	if rest := strings.TrimPrefix(d.rel[len(p.git):], "/"); len(rest) <= len("objects/info") && gitParts[strings.ToLower(rest)] {
+		p.part = strings.ToLower(rest)
 	}
 	return p
 }
@@ -169,13 +168,34 @@ var gitFileRule = &rule{kind: KindRepository, by: "git, in that directory, with 
 // runs or where it looks; hooks and info are directories.
 var controlNames = map[string]bool{"config": true, "config.worktree": true, "commondir": true, "gitdir": true, "hooks": true, "info": true}
 
+// gitParts are the directories of a repository's own whose entries are looked
+// at one by one.
+var gitParts = map[string]bool{"hooks": true, "info": true, "objects/info": true, "remotes": true, "branches": true, "rebase-merge": true, "rebase-apply": true, "sequencer": true}
+
+// stateRule is the line for what git carries on with. It stays where it is: a
+// person may have stopped there to go on outside.
+var stateRule = &rule{kind: KindGitState, by: "git, when the operation is continued, with the commands, strategies and options in it", stays: true}
+
+// stateNames are the entries of the directories (in lower case) that hold
+// commands (exec lines), programs by name (merge strategies) or what older
+// versions of git gave to a shell. The patches and messages beside them are text.
+var stateNames = map[string]bool{
+	"git-rebase-todo": true, "todo": true, "opts": true, "strategy": true, "strategy_opts": true, "author-script": true, "gpg_sign_opt": true, "apply-opt": true, "git_apply_opt": true,
+}
+
+// stateFiles are such files in the repository's directory itself.
+var stateFiles = map[string]bool{"bisect_start": true, "bisect_names": true, "bisect_log": true, "bisect_run": true, "bisect_terms": true}
+
 func (s *scan) visit(d *directory) (skip map[string]bool, err error) {
 	p := s.placeOf(d)
-	sc := scopeOf(d.rel)
+	d.place = p
+	if d.up != nil {
+		d.scope = d.up.scope.below(path.Base(d.rel))
+	}
 	venv := !p.inside && venvDirs[strings.ToLower(path.Base(d.rel))] && s.besideVenv(d)
+	covered := s.covered[d.rel]
 	for _, e := range d.entries {
-		rel := join(d.rel, e.name)
-		if s.mask(d, p, e, rel) {
+		if s.mask(d, p, e, covered) {
 			if skip == nil {
 				skip = map[string]bool{}
 			}
@@ -183,26 +203,45 @@ func (s *scan) visit(d *directory) (skip map[string]bool, err error) {
 			continue
 		}
 		switch e.kind {
-		case unix.DT_SOCK, unix.DT_FIFO:
-			s.add(func() { s.channels = append(s.channels, rel) })
+		case unix.DT_SOCK, unix.DT_FIFO, unix.DT_CHR, unix.DT_BLK:
+			if s.special(d, e) {
+				continue
+			}
 		case unix.DT_LNK:
-			s.checkLink(d, e.name, rel)
+			s.checkLink(d, e.name)
 		case unix.DT_REG:
-			s.checkSetID(d, e.name, rel)
+			s.checkSetID(d, e.name)
 		}
-		if r, protected := s.rule(d, p, sc, e, venv); r != nil {
-			s.control(d, e, rel, r, p, protected)
+		if r, protected := s.rule(d, p, d.scope, e, venv); r != nil {
+			s.control(d, e, r, p, protected)
 		} else if protected {
-			s.add(func() { s.protect = append(s.protect, rel) })
+			rel := join(d.rel, e.name)
+			s.add(rel, func() { s.protect = append(s.protect, rel) })
 		}
+	}
+	if s.full() {
+		return nil, errTooMuch
 	}
 	return skip, nil
 }
 
-func (s *scan) add(f func()) {
+// maxNoted caps the paths that one look keeps, in bytes.
+const maxNoted = 256 << 20
+
+var errTooMuch = errors.New("walk workspace: there is too much in it that would have to be named")
+
+// add notes something of a path.
+func (s *scan) add(rel string, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.noted += len(rel)
 	f()
+}
+
+func (s *scan) full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.noted > maxNoted
 }
 
 // rule finds the catalogue's line for an entry, and whether it is to be
@@ -211,25 +250,39 @@ func (s *scan) rule(d *directory, p place, sc scope, e entry, venv bool) (r *rul
 	isDir := e.kind == unix.DT_DIR
 	switch {
 	case p.isGitDir:
-		if !controlNames[e.name] {
+		lower := strings.ToLower(e.name)
+		if stateFiles[lower] || e.kind == unix.DT_LNK && gitParts[lower] && !controlNames[lower] {
+			return stateRule, false
+		}
+		if !controlNames[lower] {
 			return nil, false
 		}
 		if isDir { // its entries are looked at one by one
 			return nil, true
 		}
 		return gitRule, true
+	case p.part == "rebase-merge" || p.part == "rebase-apply" || p.part == "sequencer":
+		if isDir || !stateNames[strings.ToLower(e.name)] {
+			return nil, false
+		}
+		return stateRule, false
+	case p.part == "remotes" || p.part == "branches":
+		if isDir {
+			return nil, false
+		}
+		return gitRule, false
 	case p.part == "hooks":
 		if isDir || strings.HasSuffix(e.name, ".sample") && e.kind == unix.DT_REG {
 			return nil, false
 		}
 		return gitRule, false
 	case p.part == "info":
-		if isDir || e.name == "refs" { // written by git itself when it repacks
+		if isDir || strings.EqualFold(e.name, "refs") { // written by git itself when it repacks
 			return nil, false
 		}
 		return gitRule, false
 	case p.part == "objects/info":
-		if e.name != "alternates" && e.name != "http-alternates" {
+		if !strings.EqualFold(e.name, "alternates") && !strings.EqualFold(e.name, "http-alternates") {
 			return nil, false
 		}
 		return gitRule, true
@@ -238,7 +291,8 @@ func (s *scan) rule(d *directory, p place, sc scope, e entry, venv bool) (r *rul
 	case isDir:
 		return nil, false
 	case strings.EqualFold(e.name, ".git"):
-		s.add(func() { s.gitFiles = append(s.gitFiles, join(d.rel, e.name)) })
+		rel := join(d.rel, e.name)
+		s.add(rel, func() { s.gitFiles = append(s.gitFiles, rel) })
 		return gitFileRule, true
 	case venv && (strings.HasPrefix(e.name, "python") || strings.HasPrefix(strings.ToLower(e.name), "activate")):
 		return venvRule, false
@@ -252,20 +306,51 @@ func (s *scan) besideVenv(d *directory) bool {
 	return unix.Fstatat(d.fd, "../pyvenv.cfg", &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-func (s *scan) control(d *directory, e entry, rel string, r *rule, p place, protected bool) {
+func (s *scan) control(d *directory, e entry, r *rule, p place, protected bool) {
 	st, err := takeStamp(d.fd, e.name, r.kind == KindScripts)
-	if err != nil {
+	if err == unix.ENOENT {
 		return // gone meanwhile
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.controls[rel] = control{rule: r, git: p.git, inGit: p.inside, stamp: st}
-	switch {
-	case protected && e.kind == unix.DT_LNK:
-		s.linked = append(s.linked, rel)
-	case protected:
-		s.protect = append(s.protect, rel)
+	if err != nil {
+		// A directory that can be listed but not passed.
+		s.add(d.rel, func() { s.unseen[d.rel] = err })
+		return
 	}
+	rel := join(d.rel, e.name)
+	s.add(rel, func() {
+		s.controls[rel] = control{rule: r, git: p.git, inGit: p.inside, stamp: st}
+		switch {
+		case protected && e.kind == unix.DT_LNK:
+			s.linked = append(s.linked, rel)
+		case protected:
+			s.protect = append(s.protect, rel)
+		}
+	})
+}
+
+// special notes a socket, FIFO or device. At the end of a run it reports whether
+// the run made it: at the start there was no socket or FIFO, or there would have
+// been no run, and a device tells by its time (a run can make none but the
+// whiteout that renameat2(2) leaves).
+func (s *scan) special(d *directory, e entry) bool {
+	device := e.kind == unix.DT_CHR || e.kind == unix.DT_BLK
+	rel := join(d.rel, e.name)
+	if s.since.IsZero() {
+		if !device {
+			s.add(rel, func() { s.channels = append(s.channels, rel) })
+		}
+		return false
+	}
+	what := map[uint8]string{unix.DT_SOCK: "socket", unix.DT_FIFO: "FIFO", unix.DT_CHR: "character device", unix.DT_BLK: "block device"}[e.kind]
+	if device {
+		var st unix.Stat_t
+		if unix.Fstatat(d.fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && time.Unix(st.Ctim.Unix()).Before(s.since) {
+			return false
+		}
+		what = fmt.Sprintf("%s %d:%d", what, unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
+	}
+	s.add(rel, func() { s.made[rel] = what })
+	return true
 }
 
 // maxControlBytes is the largest control file whose content is compared; a
@@ -333,11 +418,15 @@ func scriptsOf(data []byte) []byte {
 
 // mask notes that an entry is to be covered, and reports whether it is. Within a
 // repository's own directory nothing is covered: git would break.
-func (s *scan) mask(d *directory, p place, e entry, rel string) bool {
+func (s *scan) mask(d *directory, p place, e entry, covered map[string]bool) bool {
 	if s.covered != nil {
-		return s.covered[rel]
+		return covered[e.name]
 	}
-	if p.inside || !s.masks.match(rel, e.name) {
+	if p.inside || !defaultMasked(e.name) && !s.masks.any() {
+		return false
+	}
+	rel := join(d.rel, e.name)
+	if !s.masks.match(rel, e.name) {
 		return false
 	}
 	switch e.kind {
@@ -347,13 +436,13 @@ func (s *scan) mask(d *directory, p place, e entry, rel string) bool {
 		if !s.masks.matchGiven(rel) && unix.Fstatat(d.fd, e.name+"/pyvenv.cfg", &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 			return false
 		}
-		s.add(func() { s.masked = append(s.masked, target{rel, true}) })
+		s.add(rel, func() { s.masked = append(s.masked, target{rel, true}) })
 	case unix.DT_REG:
 		var st unix.Stat_t
 		if unix.Fstatat(d.fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return true
 		}
-		s.add(func() {
+		s.add(rel, func() {
 			s.masked = append(s.masked, target{rel, false})
 			if st.Nlink > 1 {
 				s.shared = append(s.shared, rel)
@@ -388,7 +477,7 @@ func (s *scan) maskLink(d *directory, name, rel string) {
 	if kind != unix.S_IFREG && kind != unix.S_IFDIR || inside == "" {
 		return
 	}
-	s.add(func() {
+	s.add(inside, func() {
 		s.masked = append(s.masked, target{inside, kind == unix.S_IFDIR})
 		if kind == unix.S_IFREG && st.Nlink > 1 {
 			s.shared = append(s.shared, inside)
@@ -445,7 +534,7 @@ func (s *scan) resolve(rel string) (string, bool) {
 }
 
 // checkLink notes a link that leads out of the tree.
-func (s *scan) checkLink(d *directory, name, rel string) {
+func (s *scan) checkLink(d *directory, name string) {
 	link, err := readLinkAt(d.fd, name)
 	if err != nil {
 		return
@@ -453,8 +542,9 @@ func (s *scan) checkLink(d *directory, name, rel string) {
 	if !path.IsAbs(link) && !slices.Contains(strings.Split(link, "/"), "..") {
 		return // only another link on the way could lead out, and is found itself
 	}
+	rel := join(d.rel, name)
 	if s.leadsOut(d.rel, rel, link) {
-		s.add(func() { s.linkOut[rel] = link })
+		s.add(rel, func() { s.linkOut[rel] = link })
 	}
 }
 
@@ -472,7 +562,8 @@ func (s *scan) leadsOut(dir, rel, link string) bool {
 	if err == nil {
 		unix.Close(fd)
 	}
-	return err == unix.EXDEV
+	// Of a path that is too long for the kernel nobody can say; it is named.
+	return err == unix.EXDEV || err == unix.ENAMETOOLONG
 }
 
 // lexicallyOut reports whether a relative link of a directory climbs above the
@@ -497,7 +588,7 @@ func lexicallyOut(dir, link string) bool {
 }
 
 // checkSetID notes a set-id file that was changed during the run.
-func (s *scan) checkSetID(d *directory, name, rel string) {
+func (s *scan) checkSetID(d *directory, name string) {
 	if s.since.IsZero() {
 		return
 	}
@@ -508,5 +599,6 @@ func (s *scan) checkSetID(d *directory, name, rel string) {
 	if time.Unix(st.Ctim.Unix()).Before(s.since) {
 		return
 	}
-	s.add(func() { s.setID = append(s.setID, rel) })
+	rel := join(d.rel, name)
+	s.add(rel, func() { s.setID = append(s.setID, rel) })
 }
