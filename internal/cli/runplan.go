@@ -17,15 +17,23 @@ import (
 
 const (
 	agentID = 1000
-	// runHostID is who a run is outside when confine runs as root: far above
-	// the ids that systems give to people, services and subordinate ranges.
-	runHostID = 0x6fff0000
+	// firstRunHostID is the first of the ids that runs have outside when confine
+	// runs as root: above those of people, services, containers, subordinate and
+	// directory ranges, and the engine's tenants, and below what programs with
+	// signed ids take for negative.
+	firstRunHostID = 0x7fff0000
+	runHostIDs     = 0xfff0
 	// maxCaptured caps what --json keeps of the command's output.
 	maxCaptured = 8 << 20
 )
 
 // maxLentEntries is how many entries of what --ro shows are looked at.
 const maxLentEntries = 200_000
+
+// runHostID is the id outside of this process's run. What the kernel counts for a
+// user, such as pages of pipes, is then not shared by two runs; two whose process
+// ids are 65520 apart, or in containers, may share it and nothing else.
+func runHostID() uint32 { return firstRunHostID + uint32(os.Getpid())%runHostIDs }
 
 // runPlan is what the flags of one run mean.
 type runPlan struct {
@@ -51,7 +59,7 @@ func (o *runOptions) plan(f *frame) (*runPlan, error) {
 	}
 	b := &p.boundary
 	b.Version, b.Tenant = boundary.Version, "run"
-	b.Identity = boundary.Identity{UID: uid, GID: uid, HostUID: runHostID + uid, HostGID: runHostID + uid}
+	b.Identity = boundary.Identity{UID: uid, GID: uid, HostUID: runHostID(), HostGID: runHostID()}
 	b.AllowMissing = []boundary.Layer{boundary.LayerCgroup}
 	for _, name := range o.missing {
 		b.AllowMissing = append(b.AllowMissing, boundary.Layer(name))

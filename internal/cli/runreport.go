@@ -23,7 +23,7 @@ func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collect
 		Command: args, Lent: p.lent, Masked: p.live.Masked, Review: review.Findings, Notes: p.notes, Earlier: p.earlier, Missing: e.Missing, Dropped: refusals.Dropped(),
 		Exit: runExit{
 			Reason: e.Reason, Status: e.Status, Signal: e.Signal, Seconds: e.Duration.Seconds(),
-			OutputBytes: e.OutputBytes, OutputDropped: e.OutputDropped, RefusedForks: e.PidsHit,
+			OutputBytes: e.OutputBytes, OutputDropped: e.OutputDropped, OOMKills: e.OOMKills, RefusedForks: e.PidsHit,
 		},
 	}
 	for _, x := range refusals.Refusals() {
@@ -62,6 +62,9 @@ func (r runReport) print(f *frame) {
 		say("killed: the memory limit was reached (--memory)")
 	case sandbox.Cancelled:
 		say("killed: cancelled")
+	}
+	if r.Exit.OOMKills > 0 && r.Exit.Reason != sandbox.OutOfMemory {
+		say("not the command but others were killed at the memory limit (--memory); processes killed: %d", r.Exit.OOMKills)
 	}
 	if r.Exit.RefusedForks > 0 {
 		say("the limit of processes was reached (--pids); starts refused: %d", r.Exit.RefusedForks)

@@ -120,7 +120,7 @@ func plantedKey() (string, error) {
 func verifyBase() (boundary.Boundary, error) {
 	b := boundary.Boundary{
 		Version: boundary.Version, Tenant: "verify",
-		Identity:     boundary.Identity{UID: agentID, GID: agentID, HostUID: runHostID + agentID, HostGID: runHostID + agentID},
+		Identity:     boundary.Identity{UID: agentID, GID: agentID, HostUID: runHostID(), HostGID: runHostID()},
 		AllowMissing: []boundary.Layer{boundary.LayerCgroup},
 	}
 	part, _, err := hostview.System(hostview.Options{UID: agentID, GID: agentID, Network: boundary.NetworkCaptured, SafeDirectories: []string{workspace.Inside}})

@@ -271,14 +271,33 @@ func (r Runner) runCommand(ctx context.Context, b boundary.Boundary, check Check
 		}
 	}
 	if exit.Reason == sandbox.Exited && exit.Status != 0 {
-		status := fmt.Sprintf("it ended with status %d", exit.Status)
-		if result.Reason != "" {
-			status += ": " + result.Reason
-		}
-		result.Reason = status
+		result.Reason = because(fmt.Sprintf("it ended with status %d", exit.Status), result.Reason)
+	}
+	if result.Reason != "" {
+		result.Reason = because(result.Reason, limitsHit(exit))
 	}
 	result.Passed = exit.Success() && result.Reason == ""
 	return result, nil
+}
+
+func because(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + ": " + why
+}
+
+// limitsHit says which limits a check met that did not end it as a whole: a status
+// such as 137 does not tell.
+func limitsHit(e sandbox.Exit) string {
+	var hit []string
+	if e.OOMKills > 0 && e.Reason != sandbox.OutOfMemory {
+		hit = append(hit, fmt.Sprintf("processes were killed at the memory limit (%d times, view.limits.memory)", e.OOMKills))
+	}
+	if e.PidsHit > 0 {
+		hit = append(hit, fmt.Sprintf("new processes were refused at their limit (%d times, view.limits.pids)", e.PidsHit))
+	}
+	return strings.Join(hit, "; ")
 }
 
 func orCancelled(ctx context.Context) error {
