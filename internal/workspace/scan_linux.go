@@ -1,12 +1,8 @@
 package workspace
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -63,32 +59,6 @@ type control struct {
 	git   string
 	inGit bool
 	stamp stamp
-}
-
-// stamp tells a file's state. Two stamps of one file that was not touched are
-// equal; same compares two that may have been.
-type stamp struct {
-	kind       uint32
-	mode       uint32
-	size, ino  int64
-	mtime      unix.Timespec
-	ctime      unix.Timespec
-	link       string
-	sum        [sha256.Size]byte
-	summarised bool
-}
-
-func (s stamp) same(t stamp) bool {
-	if s == t {
-		return true
-	}
-	if s.kind != t.kind || s.mode != t.mode {
-		return false
-	}
-	if s.kind == unix.S_IFLNK {
-		return s.link == t.link
-	}
-	return s.summarised && t.summarised && s.sum == t.sum
 }
 
 func newScan(root *os.File, dir string, m masks) *scan {
@@ -353,69 +323,6 @@ func (s *scan) special(d *directory, e entry) bool {
 	return true
 }
 
-// maxControlBytes is the largest control file whose content is compared; a
-// larger one counts as changed when its times do.
-const maxControlBytes = 1 << 20
-
-func takeStamp(dirfd int, name string, scripts bool) (stamp, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return stamp{}, err
-	}
-	out := stamp{kind: st.Mode & unix.S_IFMT, mode: st.Mode & 0o7111, size: st.Size, ino: int64(st.Ino), mtime: st.Mtim, ctime: st.Ctim}
-	switch out.kind {
-	case unix.S_IFLNK:
-		link, err := readLinkAt(dirfd, name)
-		if err != nil {
-			return stamp{}, err
-		}
-		out.link = link
-	case unix.S_IFREG:
-		if data, ok := readSmall(dirfd, name); ok {
-			if scripts {
-				data = scriptsOf(data)
-			}
-			out.sum, out.summarised = sha256.Sum256(data), true
-		}
-	}
-	return out, nil
-}
-
-// readSmall reads a regular file of an open directory; not ok when it can't be
-// read or is too large.
-func readSmall(dirfd int, name string) ([]byte, bool) {
-	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, false
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxControlBytes {
-		return nil, false
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxControlBytes+1))
-	return data, err == nil && len(data) <= maxControlBytes
-}
-
-// scriptsOf is the part of a package.json that a package manager runs. What is
-// not understood counts whole, so that any change of it is seen.
-func scriptsOf(data []byte) []byte {
-	var file struct {
-		Scripts map[string]json.RawMessage `json:"scripts"`
-	}
-	// The decoder of this package takes "SCRIPTS" for "scripts" too and the last
-	// of two equal keys: it sees at least as much as a package manager does.
-	if err := json.Unmarshal(data, &file); err != nil {
-		return data
-	}
-	text, err := json.Marshal(file.Scripts)
-	if err != nil {
-		return data
-	}
-	return bytes.TrimSpace(text)
-}
-
 // mask notes that an entry is to be covered, and reports whether it is. Within a
 // repository's own directory nothing is covered: git would break.
 func (s *scan) mask(d *directory, p place, e entry, covered map[string]bool) bool {
@@ -483,108 +390,6 @@ func (s *scan) maskLink(d *directory, name, rel string) {
 			s.shared = append(s.shared, inside)
 		}
 	})
-}
-
-// maxLinks is the number of links the kernel follows in one path.
-const maxLinks = 40
-
-// resolve follows every link of a path below the root, as the host would; not ok
-// when it leads out or nowhere.
-func (s *scan) resolve(rel string) (string, bool) {
-	rest, at, links := strings.Split(rel, "/"), "", 0
-	for len(rest) > 0 {
-		name := rest[0]
-		rest = rest[1:]
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			if at == "" {
-				return "", false
-			}
-			if at = path.Dir(at); at == "." {
-				at = ""
-			}
-			continue
-		}
-		next := join(at, name)
-		fd, err := openBelow(s.root, next, unix.O_PATH)
-		if err != nil {
-			return "", false
-		}
-		link, err := readLinkAt(fd, "")
-		unix.Close(fd)
-		if err != nil { // no link
-			at = next
-			continue
-		}
-		if links++; links > maxLinks {
-			return "", false
-		}
-		if path.IsAbs(link) {
-			below, ok := strings.CutPrefix(path.Clean(link)+"/", s.dir+"/")
-			if !ok {
-				return "", false
-			}
-			at, link = "", below
-		}
-		rest = append(strings.Split(link, "/"), rest...)
-	}
-	return at, true
-}
-
-// checkLink notes a link that leads out of the tree.
-func (s *scan) checkLink(d *directory, name string) {
-	link, err := readLinkAt(d.fd, name)
-	if err != nil {
-		return
-	}
-	if !path.IsAbs(link) && !slices.Contains(strings.Split(link, "/"), "..") {
-		return // only another link on the way could lead out, and is found itself
-	}
-	rel := join(d.rel, name)
-	if s.leadsOut(d.rel, rel, link) {
-		s.add(rel, func() { s.linkOut[rel] = link })
-	}
-}
-
-func (s *scan) leadsOut(dir, rel, link string) bool {
-	if path.IsAbs(link) {
-		return !strings.HasPrefix(path.Clean(link)+"/", s.dir+"/")
-	}
-	// By its words, for what does not exist; by the kernel, for what passes
-	// other links.
-	if lexicallyOut(dir, link) {
-		return true
-	}
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(s.root.Fd()), rel, &how)
-	if err == nil {
-		unix.Close(fd)
-	}
-	// Of a path that is too long for the kernel nobody can say; it is named.
-	return err == unix.EXDEV || err == unix.ENAMETOOLONG
-}
-
-// lexicallyOut reports whether a relative link of a directory climbs above the
-// root.
-func lexicallyOut(dir, link string) bool {
-	depth := 0
-	if dir != "" {
-		depth = strings.Count(dir, "/") + 1
-	}
-	for _, p := range strings.Split(link, "/") {
-		switch p {
-		case "", ".":
-		case "..":
-			if depth--; depth < 0 {
-				return true
-			}
-		default:
-			depth++
-		}
-	}
-	return false
 }
 
 // checkSetID notes a set-id file that was changed during the run.
