@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"confine/internal/boundary"
@@ -26,6 +28,9 @@ const (
 	// maxCaptured caps what --json keeps of the command's output.
 	maxCaptured = 8 << 20
 )
+
+// maxPids is PID_MAX_LIMIT of a 64-bit kernel (linux/threads.h).
+const maxPids = 4 << 20
 
 // maxLentEntries is how many entries of what --ro shows are looked at.
 const maxLentEntries = 200_000
@@ -67,6 +72,9 @@ func (o *runOptions) plan(f *frame) (*runPlan, error) {
 	b.Limits = boundary.Limits{Pids: o.pids, Time: o.timeout}
 	if o.pids < 0 || o.timeout < 0 {
 		return nil, usagef("confine run", "--pids and --timeout can't be negative")
+	}
+	if o.pids > maxPids {
+		return nil, usagef("confine run", "--pids %d: is more than %d, the most that Linux has", o.pids, maxPids)
 	}
 	if o.memory != "" {
 		n, err := parseSize(o.memory)
@@ -133,7 +141,7 @@ func (o *runOptions) planView(f *frame, p *runPlan) error {
 	}
 	p.notes = p.live.Notes
 	system, report, err := hostview.System(hostview.Options{
-		UID: b.Identity.UID, GID: b.Identity.GID, Network: b.Network, SafeDirectories: p.live.SafeDirectories,
+		UID: b.Identity.UID, GID: b.Identity.GID, Network: b.Network, SafeDirectories: p.live.SafeDirectories, GitMasked: p.live.GitMasked,
 	})
 	if err != nil {
 		return err
@@ -172,6 +180,30 @@ func (o *runOptions) planView(f *frame, p *runPlan) error {
 	return err
 }
 
+// inTheWay names what of the view lies at or below a place.
+func (p *runPlan) inTheWay(at string) string {
+	v := p.boundary.View
+	below := func(target string) bool {
+		return target == at || strings.HasPrefix(target, strings.TrimSuffix(at, "/")+"/")
+	}
+	own := []string{"/proc", "/dev", workspace.Inside, hostview.HomeDir(p.boundary.Identity.UID)}
+	for _, m := range v.Mounts {
+		if m.Kind != boundary.Bind || m.Source != m.Target {
+			own = append(own, m.Target)
+		}
+	}
+	for _, f := range v.Files {
+		own = append(own, f.Path)
+	}
+	for _, l := range v.Links {
+		own = append(own, l.Path)
+	}
+	if i := slices.IndexFunc(own, below); i >= 0 {
+		return strconv.Quote(own[i])
+	}
+	return ""
+}
+
 func (o *runOptions) addReadOnly(p *runPlan) error {
 	for _, path := range o.ro {
 		abs, err := filepath.Abs(path)
@@ -185,6 +217,9 @@ func (o *runOptions) addReadOnly(p *runPlan) error {
 		// It would show the workspace a second time, without masks.
 		if p.live.Overlaps(source) {
 			return usagef("confine run", "--ro %q: is or holds the workspace, or lies in it, where all is shown already but what is masked", path)
+		}
+		if within := p.inTheWay(abs); within != "" {
+			return usagef("confine run", "--ro %q: would cover %s, which the view has of its own; lend the directories in it that you need", path, within)
 		}
 		channels, complete := hostview.Channels(source, maxLentEntries)
 		if len(channels) > 0 {

@@ -44,16 +44,21 @@ func TestExitStatuses(t *testing.T) {
 		status int
 		says   string
 	}{
-		"success":        {[]string{"--", "true"}, 0, ""},
-		"status":         {[]string{"--", "sh", "-c", "exit 42"}, 42, ""},
-		"signal":         {[]string{"--", "sh", "-c", "kill -TERM $$"}, 143, ""},
-		"time limit":     {[]string{"--timeout", "300ms", "--", "sleep", "60"}, 124, "time limit"},
-		"not found":      {[]string{"--", "no-such-program"}, 127, "not on this host's PATH"},
-		"not executable": {[]string{"--", "/usr/share"}, 126, ""},
-		"memory":         {[]string{"--memory", "48MiB", "--", "sh", "-c", `x=$(head -c 300000000 /dev/zero | tr "\0" a); sleep 20`}, 137, "memory limit"},
-		"wrong flag":     {[]string{"--no-such-flag", "--", "true"}, 125, "unknown flag"},
-		"wrong rule":     {[]string{"--net", "*", "--", "true"}, 125, "--net"},
-		"wrong mask":     {[]string{"--mask", "../x", "--", "true"}, 125, ""},
+		"success":            {[]string{"--", "true"}, 0, ""},
+		"status":             {[]string{"--", "sh", "-c", "exit 42"}, 42, ""},
+		"signal":             {[]string{"--", "sh", "-c", "kill -TERM $$"}, 143, ""},
+		"time limit":         {[]string{"--timeout", "300ms", "--", "sleep", "60"}, 124, "time limit"},
+		"not found":          {[]string{"--", "no-such-program"}, 127, "not on this host's PATH"},
+		"not executable":     {[]string{"--", "/usr/share"}, 126, ""},
+		"memory":             {[]string{"--memory", "48MiB", "--", "sh", "-c", `x=$(head -c 300000000 /dev/zero | tr "\0" a); sleep 20`}, 137, "memory limit"},
+		"wrong flag":         {[]string{"--no-such-flag", "--", "true"}, 125, "unknown flag"},
+		"wrong rule":         {[]string{"--net", "*", "--", "true"}, 125, "--net"},
+		"empty --ro":         {[]string{"--ro", "", "--", "true"}, 125, "--ro"},
+		"the view's own":     {[]string{"--ro", "/etc", "--", "true"}, 125, "--ro \"/etc\": would cover"},
+		"all of /proc":       {[]string{"--ro", "/proc", "--", "true"}, 125, "--ro \"/proc\": would cover"},
+		"the sandbox's home": {[]string{"--ro", "/home", "--", "true"}, 125, "--ro \"/home\": would cover"},
+		"too many pids":      {[]string{"--pids", "99999999999", "--", "true"}, 125, "--pids"},
+		"wrong mask":         {[]string{"--mask", "../x", "--", "true"}, 125, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs, status := confined(t, dir, nil, c.args...)

@@ -45,10 +45,12 @@ func prepareMounts(v boundary.View) ([]preparedMount, error) {
 		if err := unix.Lstat(host, &st); err != nil {
 			return nil, &sandbox.StartError{Step: fmt.Sprintf("open %q for %q", host, m.Target), Err: err, Hint: "the path must exist and be readable by the user who runs confine"}
 		}
-		switch st.Mode & unix.S_IFMT {
-		case unix.S_IFDIR:
+		kind := st.Mode & unix.S_IFMT
+		channel := kind == unix.S_IFSOCK || kind == unix.S_IFIFO
+		switch {
+		case kind == unix.S_IFDIR:
 			out[i].dir = true
-		case unix.S_IFREG:
+		case kind == unix.S_IFREG, channel && m.Kind == boundary.Mask:
 		default:
 			return nil, &sandbox.StartError{Step: fmt.Sprintf("open %q for %q", host, m.Target), Err: errors.New("not a file or directory"), Hint: "links, sockets and devices can't be part of a view"}
 		}
