@@ -134,10 +134,12 @@ func (b *builder) holdsSecret(p string, marks []string) bool {
 	return false
 }
 
+type madeUp struct{ path, text string }
+
 // addMadeUp writes the files of /etc that say who and where the run is.
 func (b *builder) addMadeUp() error {
 	passwd, group := b.accounts()
-	files := []struct{ path, text string }{
+	files := []madeUp{
 		{"/etc/passwd", passwd},
 		{"/etc/group", group},
 		{"/etc/hostname", Hostname + "\n"},
@@ -147,6 +149,10 @@ func (b *builder) addMadeUp() error {
 		{"/etc/gitconfig", gitConfig(b.o)},
 		{"/etc/profile", profile},
 		{"/etc/bash.bashrc", bashrc},
+	}
+	if len(b.o.GitMasked) > 0 {
+		excludes, attributes := gitMasked(b.o.GitMasked)
+		files = append(files, madeUp{gitExcludes, excludes}, madeUp{gitAttributes, attributes})
 	}
 	for _, f := range files {
 		b.part.Files = append(b.part.Files, boundary.File{Path: f.path, Mode: 0o444, Data: []byte(f.text)})
@@ -232,7 +238,40 @@ func gitConfig(o Options) string {
 			fmt.Fprintf(&t, "\temail = %s\n", gitQuote(o.Git.Email))
 		}
 	}
+	if len(o.GitMasked) > 0 {
+		fmt.Fprintf(&t, "[core]\n\texcludesFile = %s\n\tattributesFile = %s\n", gitExcludes, gitAttributes)
+		fmt.Fprintf(&t, "[filter %q]\n\tclean = %s\n\tsmudge = cat\n\trequired = true\n", maskedFilter, gitQuote(maskedClean))
+	}
 	return t.String()
+}
+
+// Masked files are empty inside. Untracked ones are excluded; of tracked ones a
+// filter gives git what its index has already, so that they seem unchanged and
+// the index, which is the person's, is as it was. Both files have the lowest
+// precedence: a repository's own .gitignore or .gitattributes may say otherwise.
+// What is not ignored then is refused by the filter, as the index has nothing.
+const (
+	gitExcludes   = "/etc/gitignore-masked"
+	gitAttributes = "/etc/gitattributes-masked"
+	maskedFilter  = "confine-masked"
+	// maskedClean runs at the top of the work tree; git puts the path, quoted for
+	// the shell, in the place of %f. A file with content under the same path in
+	// another repository is none of those that are masked.
+	maskedClean = `if [ -s ./%f ]; then cat; else git cat-file blob :0:%f 2>/dev/null || { echo confine: %f is masked, git can not add it >&2; exit 1; }; fi`
+)
+
+// gitMasked writes the paths as patterns that match exactly them, from the top
+// of the work tree.
+func gitMasked(paths []string) (excludes, attributes string) {
+	literal := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, ` `, `\ `)
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	var x, a strings.Builder
+	for _, p := range paths {
+		pattern := "/" + literal.Replace(p)
+		x.WriteString(pattern + "\n")
+		fmt.Fprintf(&a, "\"%s\" filter=%s\n", quoted.Replace(pattern), maskedFilter)
+	}
+	return x.String(), a.String()
 }
 
 // gitQuote is a value of a git configuration file. Its callers have refused

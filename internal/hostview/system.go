@@ -19,6 +19,10 @@ type Options struct {
 	// SafeDirectories are the paths inside whose repositories git trusts even
 	// though another id may own them: exactly these, never all.
 	SafeDirectories []string
+	// GitMasked are files, as paths below a work tree, that are masked: git finds
+	// them empty and is told to leave them alone. None may hold a control
+	// character.
+	GitMasked []string
 	// Git is an identity that the run may commit as; the zero value lends none.
 	Git GitIdentity
 	// Home is a host directory, links resolved, to be the writable home; empty
@@ -103,6 +107,11 @@ func (b *builder) checkOptions() error {
 	for _, dir := range b.o.SafeDirectories {
 		if !boundary.CleanAbs(dir) || hasControl(dir) {
 			return fmt.Errorf("safe directory %q: want an absolute clean path", dir)
+		}
+	}
+	for _, p := range b.o.GitMasked {
+		if !boundary.CleanAbs("/"+p) || hasControl(p) {
+			return fmt.Errorf("masked file %.200q: want a clean path below a work tree", p)
 		}
 	}
 	for _, text := range []string{b.o.Git.Name, b.o.Git.Email} {

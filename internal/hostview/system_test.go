@@ -281,3 +281,90 @@ func TestSystemOfThisHostIsValid(t *testing.T) {
 		}
 	}
 }
+
+// git itself takes the patterns for exactly the paths, whatever is in them.
+func TestGitLeavesMaskedFilesAlone(t *testing.T) {
+	root := newTestHost(t, mergedHost...)
+	names := []string{".env", "a b/.env", " lead", "trail ", `back\slash`, `quo"te`, "st*ar", "qu?estion", "[set]", "#hash", "!bang", "é/ü.key", "tab'quote", "-dash", "$(touch x)`id`;"}
+	part, _ := showSystem(t, root, Options{GitMasked: names})
+	dir, files := t.TempDir(), t.TempDir()
+	config, _ := fileAt(part.Files, "/etc/gitconfig")
+	for _, name := range []string{gitExcludes, gitAttributes} {
+		text, ok := fileAt(part.Files, name)
+		if !ok {
+			t.Fatalf("no %s", name)
+		}
+		writeFile(t, filepath.Join(files, filepath.Base(name)), text, 0o600)
+		config = strings.ReplaceAll(config, name, filepath.Join(files, filepath.Base(name)))
+	}
+	writeFile(t, filepath.Join(files, "config"), config, 0o600)
+	git := func(args ...string) (string, error) {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM="+filepath.Join(files, "config"),
+			"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	must := func(args ...string) string {
+		t.Helper()
+		out, err := git(args...)
+		if err != nil {
+			t.Fatalf("git %q: %v: %s", args, err, out)
+		}
+		return out
+	}
+	must("init", "-q")
+	neighbours := []string{"star", "stxar", "question", "s", "a b/env", "sub/.env", "lead", "backslash", "plain"}
+	for i, n := range append(slices.Clone(names), neighbours...) {
+		text := "" // as the mask shows it
+		if i >= len(names) {
+			text = "x"
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, n)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, n), text, 0o644)
+	}
+	must("add", "-A")
+	got := strings.Split(strings.TrimSuffix(must("ls-files", "-z"), "\x00"), "\x00")
+	slices.Sort(got)
+	slices.Sort(neighbours)
+	if !slices.Equal(got, neighbours) {
+		t.Errorf("git added %q, want %q", got, neighbours)
+	}
+	for _, n := range names {
+		if out, err := git("add", "-f", "--", ":(literal)"+n); err == nil || !strings.Contains(out, "is masked") {
+			t.Errorf("git added %q by force: %v: %s", n, err, out)
+		}
+	}
+	// Tracked ones: with content first, then as the mask shows them.
+	for _, n := range names {
+		writeFile(t, filepath.Join(dir, n), "secret of "+n, 0o644)
+	}
+	must("add", "-f", "-A")
+	must("commit", "-qm", "one")
+	for _, n := range names {
+		writeFile(t, filepath.Join(dir, n), "", 0o644)
+	}
+	writeFile(t, filepath.Join(dir, "plain"), "changed", 0o644)
+	if out := must("diff", "--name-only"); out != "plain\n" {
+		t.Errorf("git sees as changed: %q", out)
+	}
+	must("add", "-A")
+	must("commit", "-qam", "two")
+	if out := must("diff", "--name-only", "HEAD~1", "HEAD"); out != "plain\n" {
+		t.Errorf("git committed a change of %q", out)
+	}
+	if out := must("status", "--porcelain"); out != "" {
+		t.Errorf("afterwards git sees %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "x")); err == nil {
+		t.Error("a name was run")
+	}
+	for _, bad := range []string{"", "/a", "a//b", "../a", "a\nb"} {
+		if _, _, err := System(Options{root: root, GitMasked: []string{bad}}); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

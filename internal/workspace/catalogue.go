@@ -34,6 +34,7 @@ const (
 	KindLinkOut      Kind = "link out of the tree"
 	KindSetID        Kind = "set-id file"
 	KindSpecial      Kind = "socket, FIFO or device"
+	KindMasked       Kind = "masked file in git"
 	KindUnseen       Kind = "directory that can't be looked into"
 )
 

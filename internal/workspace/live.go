@@ -43,6 +43,9 @@ type LiveWorkspace struct {
 	Mounts []boundary.Mount
 	// SafeDirectories are the repositories inside, for git's safe.directory.
 	SafeDirectories []string
+	// GitMasked are the masked files as paths below a work tree, for git to leave
+	// them alone.
+	GitMasked []string
 	// Masked and ReadOnly are what is covered and protected, below Dir.
 	Masked, ReadOnly []string
 	// Notes are things a person should know before the run, one line each.
@@ -54,11 +57,13 @@ type LiveWorkspace struct {
 	shared *LiveWorkspace
 	own    string
 
-	root       *os.File
-	masks      masks
-	maxEntries int
-	before     *scan
-	start      time.Time
+	root  *os.File
+	masks masks
+	// stagedBefore is what git's indexes held of masked paths.
+	stagedBefore *staged
+	maxEntries   int
+	before       *scan
+	start        time.Time
 
 	// The record of the run, and what an earlier one of a killed run says.
 	journal     *os.File

@@ -92,6 +92,12 @@ func (l *LiveWorkspace) load(o Options) error {
 	}
 	l.before = s
 	l.plan(s)
+	if len(s.masked) > 0 {
+		l.GitMasked = l.gitMasked()
+		l.noteOverridden()
+		held := l.readStaged(l.workTrees())
+		l.stagedBefore = &held
+	}
 	if l.shared != nil {
 		l.Mounts = append(l.Mounts, l.shared.Mounts...)
 		if !within(l.Dir, Inside) {

@@ -10,6 +10,7 @@ import (
 type (
 	scan    struct{}
 	journal struct{}
+	staged  struct{}
 )
 
 var errOnlyLinux = &kernel.MissingError{Layer: boundary.LayerUserNS, What: "this system is not Linux", Fix: "run confine on Linux"}

@@ -42,6 +42,7 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 	after.pointed = l.before.pointed
 	after.stampPointed()
 	review, hold := l.compare(after)
+	review.Findings = append(review.Findings, l.compareStaged()...)
 	err = l.holdBack(o.HeldDir, review.Findings, hold)
 	if l.shared != nil {
 		// In a directory of its own: the names of what is held are numbers.
