@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -52,13 +53,18 @@ const preciseShare = 10
 const inodeBytes = 1 << 10
 
 func newMemoryWatch(root int, limit int64, handed []*os.File) *memoryWatch {
-	n := len(handed) - ipcLists
-	return &memoryWatch{root: root, limit: limit, tmpfs: handed[:n], shm: handed[n], msg: handed[n+1], lowest: hostShared()}
+	n := len(handed) - len(ipcLists())
+	w := &memoryWatch{root: root, limit: limit, tmpfs: handed[:n], lowest: math.MaxInt64}
+	w.growth()
+	if n < len(handed) {
+		w.shm, w.msg = handed[n], handed[n+1]
+	}
+	return w
 }
 
 func (w *memoryWatch) close() {
 	for _, f := range append(w.tmpfs, w.shm, w.msg) {
-		f.Close()
+		f.Close() // of nil, an error and no more
 	}
 }
 
@@ -75,16 +81,14 @@ func (w *memoryWatch) exceeded() bool {
 	var own, mapped int64
 	for _, pid := range pids {
 		m := processMemory(pid)
-		own, mapped = own+m.own, mapped+m.shared
+		own, mapped = own+m.own+m.tables, mapped+m.shared
 	}
 	segments, attached := w.ipc()
 	fixed := w.files() + segments
-	now := hostShared()
-	w.lowest = min(w.lowest, now)
-	grown := now - w.lowest
+	grown, known := w.growth()
 	// Another program may free what this sandbox takes, so the host's number
 	// alone is not trusted for long.
-	if own+fixed+mapped+grown <= w.limit && w.looks%fullEvery != 0 {
+	if known && own+fixed+mapped+grown <= w.limit && w.looks%fullEvery != 0 {
 		return false
 	}
 	held := map[inode]int64{}
@@ -154,6 +158,9 @@ const messageBytes = 64
 
 // listFields reads a list of /proc/sysvipc from its beginning, without its head.
 func listFields(f *os.File) (out [][]string) {
+	if f == nil {
+		return nil
+	}
 	s := bufio.NewScanner(io.NewSectionReader(f, 0, 64<<20))
 	s.Scan()
 	for s.Scan() {
@@ -162,7 +169,7 @@ func listFields(f *os.File) (out [][]string) {
 	return out
 }
 
-type memory struct{ own, shared int64 }
+type memory struct{ own, shared, tables int64 }
 
 // processMemory is what everybody may read of a process.
 func processMemory(pid int) (m memory) {
@@ -173,8 +180,10 @@ func processMemory(pid int) (m memory) {
 	for line := range bytes.Lines(b) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch string(name) {
-		case "RssAnon", "VmPTE", "VmSwap":
+		case "RssAnon", "VmSwap":
 			m.own += kilobytes(value)
+		case "VmPTE":
+			m.tables = kilobytes(value)
 		case "RssShmem":
 			m.shared += kilobytes(value)
 		}
@@ -188,18 +197,29 @@ func kilobytes(value []byte) int64 {
 }
 
 // hostShared is the shared memory of the whole host, in tmpfs files and all the
-// others; without the number nothing is taken for small.
-func hostShared() int64 {
+// others.
+func hostShared() (n int64, ok bool) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 1 << 60
+		return 0, false
 	}
 	for line := range bytes.Lines(b) {
 		if v, ok := bytes.CutPrefix(line, []byte("Shmem:")); ok {
-			return kilobytes(v)
+			return kilobytes(v), true
 		}
 	}
-	return 1 << 60
+	return 0, false
+}
+
+// growth is what the host's shared memory has grown by since it was least: no less
+// than what this sandbox has of it, unless another program freed some meanwhile.
+func (w *memoryWatch) growth() (n int64, ok bool) {
+	now, ok := hostShared()
+	if !ok {
+		return 0, false
+	}
+	w.lowest = min(w.lowest, now)
+	return now - w.lowest, true
 }
 
 // mappedMemory goes through every mapping of the processes. own is what they have
@@ -230,31 +250,17 @@ func mappedMemory(pids []int, held map[inode]int64, segments map[uint64]bool) (o
 			})
 			f.Close()
 		}
-		status := processMemory(pid)
+		m := processMemory(pid)
+		own += m.tables
 		if err != nil {
 			// Gone, or a program whose file may not be read.
-			own, shared = own+status.own, shared+status.shared
-			continue
+			own, shared = own+m.own, shared+m.shared
 		}
-		own += pageTables(pid)
 	}
 	for _, s := range sizes {
 		unseen += max(0, s.reach-s.seen)
 	}
 	return own, shared, unseen
-}
-
-func pageTables(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(b) {
-		if v, ok := bytes.CutPrefix(line, []byte("VmPTE:")); ok {
-			return kilobytes(v)
-		}
-	}
-	return 0
 }
 
 // shmDevice is the kernel's own mount that memfd files, shared anonymous memory

@@ -199,8 +199,14 @@ func (pl *plan) limitNamespaces() {
 	pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
 }
 
-// ipcLists are the last of the counted descriptors.
-const ipcLists = 2
+// ipcLists are the last of the counted descriptors. A kernel without System V IPC
+// has neither of them, and nothing to count.
+var ipcLists = sync.OnceValue(func() []string {
+	if _, err := os.Stat("/proc/sysvipc/shm"); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return []string{"shm", "msg"}
+})
 
 // openLists opens the lists of this IPC namespace's segments and queues: an open
 // one goes on to show this namespace, whoever reads it.
@@ -208,7 +214,7 @@ func (pl *plan) openLists() {
 	if !pl.countMemory {
 		return
 	}
-	for _, l := range []string{"shm", "msg"} {
+	for _, l := range ipcLists() {
 		fd := pl.outer.Call("open list of "+l, unix.SYS_OPENAT, pl.root.Arg(), pl.p.Str("proc/sysvipc/"+l), kernel.Int(unix.O_RDONLY|unix.O_CLOEXEC)).Result()
 		pl.counted = append(pl.counted, fd)
 	}

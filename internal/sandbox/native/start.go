@@ -146,7 +146,7 @@ const startLimit = time.Minute
 func (r *run) launch(ctx context.Context, prog *kernel.Program) error {
 	goWrite := r.files[1]
 	var err error
-	if r.child, err = prog.Start(outerNamespaces, r.plan.fds.list); err != nil {
+	if r.child, err = r.startChild(prog); err != nil {
 		return err
 	}
 	if err := r.hold(); err != nil {
