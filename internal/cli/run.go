@@ -53,6 +53,10 @@ passed through: 124 means the time limit, 125 that confine failed, 126 and 127
 that the command can't be executed or is not in the view, 137 that it was killed
 (at the memory limit the reason is printed).
 
+Standard input is read ahead for the command, as ssh does it: in a loop over
+lines, give it </dev/null. Started in the background of a shell it needs that too.
+When the terminal is closed a command has 5 s left; a second SIGTERM ends the run.
+
 With --json the result is one JSON object on standard output, which holds what
 the command wrote.`,
 		Example: `  confine run -- go test ./...
