@@ -246,8 +246,9 @@ func gitConfig(o Options) string {
 }
 
 // Masked files are empty inside. Untracked ones are excluded; of tracked ones a
-// filter gives git what its index has already, so that they seem unchanged and
-// the index, which is the person's, is as it was. Both files have the lowest
+// filter gives git what its index has already, so that adding them changes
+// nothing (before that, git status calls an empty file modified whatever a filter
+// says). Both files have the lowest
 // precedence: a repository's own .gitignore or .gitattributes may say otherwise.
 // What is not ignored then is refused by the filter, as the index has nothing.
 const (

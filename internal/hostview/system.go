@@ -110,7 +110,7 @@ func (b *builder) checkOptions() error {
 		}
 	}
 	for _, p := range b.o.GitMasked {
-		if !boundary.CleanAbs("/"+p) || hasControl(p) {
+		if p == "" || !boundary.CleanAbs("/"+p) || hasControl(p) {
 			return fmt.Errorf("masked file %.200q: want a clean path below a work tree", p)
 		}
 	}

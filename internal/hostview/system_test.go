@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -348,9 +349,6 @@ func TestGitLeavesMaskedFilesAlone(t *testing.T) {
 		writeFile(t, filepath.Join(dir, n), "", 0o644)
 	}
 	writeFile(t, filepath.Join(dir, "plain"), "changed", 0o644)
-	if out := must("diff", "--name-only"); out != "plain\n" {
-		t.Errorf("git sees as changed: %q", out)
-	}
 	must("add", "-A")
 	must("commit", "-qam", "two")
 	if out := must("diff", "--name-only", "HEAD~1", "HEAD"); out != "plain\n" {

@@ -35,7 +35,7 @@ func readIndex(data []byte, idLen int, each func(indexEntry)) error {
 	if version < 2 || version > 4 {
 		return errIndex
 	}
-	rest, name := data[12:], []byte(nil)
+	rest, name, nameless := data[12:], []byte(nil), false
 	for range count {
 		fixed := 40 + idLen + 2
 		if len(rest) < fixed {
@@ -70,14 +70,22 @@ func readIndex(data []byte, idLen int, each func(indexEntry)) error {
 			// One to eight NUL bytes, to a multiple of eight.
 			at = (fixed + end + 8) &^ 7
 		}
-		if at > len(rest) || len(name) == 0 {
+		if at > len(rest) {
 			return errIndex
 		}
 		rest = rest[at:]
+		if len(name) == 0 { // only in a split index: the name is in the other file
+			nameless = true
+			continue
+		}
 		e.path = string(name)
 		each(e)
 	}
-	return checkExtensions(rest, idLen)
+	err := checkExtensions(rest, idLen)
+	if err == nil && nameless {
+		err = errIndex
+	}
+	return err
 }
 
 // checkExtensions holds what follows the entries to the format: so a wrong
