@@ -53,17 +53,19 @@ func (r *run) watch() (stop func()) {
 		looking.Add(1)
 		go func() {
 			defer looking.Done()
-			tick := time.NewTicker(every)
-			defer tick.Stop()
+			timer := time.NewTimer(every)
+			defer timer.Stop()
 			for {
 				select {
 				case <-quit:
 					return
-				case <-tick.C:
+				case <-timer.C:
 				}
+				start := time.Now()
 				if exceeded(quit) {
 					r.kill(why)
 				}
+				timer.Reset(pause(every, time.Since(start)))
 			}
 		}()
 	}
@@ -76,7 +78,19 @@ func (r *run) watch() (stop func()) {
 	return func() { close(quit); looking.Wait() }
 }
 
+// pause is how long after a look that took so long the next one comes: hundreds of
+// processes must not cost their user a processor, and thousands must not buy
+// themselves time.
+func pause(every, took time.Duration) time.Duration {
+	return max(every, min(lookShare*took, every*longestPause))
+}
+
 const (
+	// lookShare and longestPause: a look takes one part in ten of a processor,
+	// unless it would come less often than every fifth time.
+	lookShare    = 10
+	longestPause = 5
+
 	memoryEvery = 100 * time.Millisecond
 	diskEvery   = time.Second
 	// fullEvery is every how many looks at the memory nothing is left out.
