@@ -138,6 +138,8 @@ type TreeEntry struct {
 type LsTreeOptions struct {
 	// Recursive lists the files of all subtrees instead of the subtrees.
 	Recursive bool
+	// Trees lists the subtrees too where it is recursive.
+	Trees bool
 	// Path limits the list to one entry: a clean path without a leading slash.
 	Path string
 }
@@ -150,6 +152,9 @@ func (r *Repo) LsTree(ctx context.Context, tree Hash, o LsTreeOptions) ([]TreeEn
 	args := []string{"-z", "--full-tree"}
 	if o.Recursive {
 		args = append(args, "-r")
+	}
+	if o.Trees {
+		args = append(args, "-t")
 	}
 	args = append(args, "--end-of-options", string(tree))
 	if o.Path != "" {

@@ -90,24 +90,38 @@ type RescueOptions struct {
 // in a file that only this user can read, and returns its path. An earlier rescue
 // of the same run stays: the new one gets a number.
 func Rescue(o RescueOptions) (string, error) {
-	path, err := rescue(o)
+	return o.keep(o.Export.Path, map[Kind]string{Bundle: "bundle", Archive: "tar"}[o.Export.Kind])
+}
+
+// RescueOthers is Rescue for the commits that the head did not hold.
+func RescueOthers(o RescueOptions) (string, error) {
+	return o.keep(o.Export.OthersPath, "others.bundle")
+}
+
+func (o RescueOptions) keep(source, ending string) (path string, err error) {
+	if err = o.check(); err == nil && (ending == "" || source == "") {
+		err = errors.New("there is nothing to keep")
+	}
+	if err == nil {
+		path, err = rescue(o, source, ending)
+	}
 	if err != nil {
 		return "", fmt.Errorf("keep the work of run %.100q: %w", o.Run, err)
 	}
 	return path, nil
 }
 
-func rescue(o RescueOptions) (string, error) {
-	ending := map[Kind]string{Bundle: "bundle", Archive: "tar"}[o.Export.Kind]
-	if ending == "" || o.Export.Path == "" {
-		return "", errors.New("there is nothing to keep")
-	}
+func (o RescueOptions) check() error {
 	if o.Run == "" || len(o.Run) > 100 || o.Run[0] == '.' || strings.ContainsFunc(o.Run, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.", c)
 	}) {
-		return "", errors.New("the run id is no file name")
+		return errors.New("the run id is no file name")
 	}
-	from, err := os.Open(o.Export.Path)
+	return nil
+}
+
+func rescue(o RescueOptions, source, ending string) (string, error) {
+	from, err := os.Open(source)
 	if err != nil {
 		return "", err
 	}

@@ -94,13 +94,41 @@ type Export struct {
 	// could not be read.
 	Leftovers, Incomplete bool
 	// Broken says why the workspace's own history was not used: link, file,
-	// missing, objects, head, history, git. Tampered names files of .git that
+	// missing, objects, head, history, git; or index: the bundle brings the head,
+	// and what was not committed could not be put on top of it. Tampered names files of .git that
 	// send git elsewhere.
 	Broken, Tampered []string
 	// Nested are directories with a repository of their own, not included.
 	Nested []string
+	// Others are refs that hold commits which the bundle does not: kept for a
+	// person, never delivered. OthersPath is a bundle of them in the spool, ""
+	// where there is none.
+	Others     []OtherRef
+	OthersPath string
+	// OthersLost says why some are not in that bundle, or not listed: unreadable,
+	// large, more.
+	OthersLost []string
 	// Missing are the layers that the sandbox lacked and was allowed to.
 	Missing []boundary.Layer
+	// others is the size of the bundle of others, behind the payload.
+	others int64
+}
+
+// OtherRef is a name in the agent's repository for commits that are not in its
+// head. The name is the agent's: cleaned, and no name of a ref of ours.
+type OtherRef struct {
+	Name   string      `json:"name"`
+	Commit gitcmd.Hash `json:"commit"`
+	// Commits is how many it has beyond the head and the base.
+	Commits int `json:"commits"`
+}
+
+func (o OtherRef) String() string {
+	commits := "commits"
+	if o.Commits == 1 {
+		commits = "commit"
+	}
+	return fmt.Sprintf("%d %s on %s (%s)", o.Commits, commits, ShowPath(o.Name), o.Commit.Short())
 }
 
 // Take runs the export. On an error no file is left in the spool.
@@ -120,6 +148,9 @@ func Take(ctx context.Context, o ExportOptions) (Export, error) {
 	if err != nil || e.Kind == Nothing {
 		_ = os.Remove(file.Name())
 		e.Path = ""
+	}
+	if err != nil && e.OthersPath != "" {
+		_ = os.Remove(e.OthersPath)
 	}
 	if err != nil {
 		return Export{}, fmt.Errorf("take commits out: %w", err)
@@ -225,6 +256,7 @@ func exportEnv(o ExportOptions) []string {
 		"GIT_COMMITTER_NAME=leftovers", "GIT_COMMITTER_EMAIL=leftovers@confine.invalid", "GIT_COMMITTER_DATE=@0 +0000",
 		"CONFINE_WORKSPACE=" + workspaceTarget, "CONFINE_SCRATCH=" + scratchTarget, "CONFINE_LENT=" + lentTarget,
 		"CONFINE_BASE=" + string(o.Base), "CONFINE_LEFTOVERS=" + leftovers, "CONFINE_EXCLUDE=" + excludePath,
+		"CONFINE_MAX_BYTES=" + strconv.FormatInt(orDefault(o.MaxBytes, defaultExportBytes), 10),
 	}
 }
 
@@ -345,11 +377,52 @@ func (r *receiver) finish(base gitcmd.Hash) (Export, error) {
 	if e.Kind == Archive {
 		size = r.size
 	}
-	if size != r.size {
-		return Export{}, fmt.Errorf("the export announced %d bytes and wrote %d", size, r.size)
+	if size+e.others != r.size {
+		return Export{}, fmt.Errorf("the export announced %d bytes and wrote %d", size+e.others, r.size)
 	}
-	e.Path, e.Size = r.file.Name(), r.size
+	if e.others > 0 {
+		if e.OthersPath, err = r.cut(size); err != nil {
+			return Export{}, err
+		}
+	}
+	e.Path, e.Size = r.file.Name(), size
 	return e, r.file.Sync()
+}
+
+// cut moves what lies behind the payload to a file of its own.
+func (r *receiver) cut(size int64) (path string, err error) {
+	to, err := os.CreateTemp(filepath.Dir(r.file.Name()), "others-*")
+	if err != nil {
+		return "", err
+	}
+	if _, err = r.file.Seek(size, io.SeekStart); err == nil {
+		err = copyAndSync(to, r.file)
+	} else {
+		err = errors.Join(err, to.Close())
+	}
+	if err == nil {
+		err = r.file.Truncate(size)
+	}
+	if err != nil {
+		_ = os.Remove(to.Name())
+		return "", err
+	}
+	return to.Name(), nil
+}
+
+// maxOthers caps the refs that are listed.
+const maxOthers = 200
+
+// parseOther reads "HASH COUNT NAME".
+func parseOther(value string, base gitcmd.Hash) (OtherRef, bool) {
+	hash, rest, _ := strings.Cut(value, " ")
+	count, name, _ := strings.Cut(rest, " ")
+	h, err := gitcmd.ParseHash(hash)
+	n, countErr := strconv.Atoi(count)
+	if err != nil || countErr != nil || len(h) != len(base) || n < 1 || count != strconv.Itoa(n) || name == "" {
+		return OtherRef{}, false
+	}
+	return OtherRef{Name: plaintext.Line(name, 300), Commit: h, Commits: n}, true
 }
 
 // parseReport reads the lines before the payload. They come from the inside:
@@ -374,6 +447,16 @@ func parseReport(text io.Reader, base gitcmd.Hash) (e Export, size int64, err er
 			}
 		case key == "nested" && len(e.Nested) < 200:
 			e.Nested = append(e.Nested, plaintext.Line(value, 300))
+		case key == "other" && len(e.Others) < maxOthers:
+			other, ok := parseOther(value, base)
+			if !ok {
+				return bad(lines.Text())
+			}
+			e.Others = append(e.Others, other)
+		case key == "others" && e.others == 0:
+			if e.others, err = strconv.ParseInt(value, 10, 64); err != nil || e.others < 1 || value != strconv.FormatInt(e.others, 10) || len(e.Others) == 0 {
+				return bad(lines.Text())
+			}
 		case key == "head":
 			if e.Head, err = gitcmd.ParseHash(value); err != nil || len(value) != len(base) {
 				return bad(lines.Text())
@@ -393,7 +476,7 @@ func parseReport(text io.Reader, base gitcmd.Hash) (e Export, size int64, err er
 		return Export{}, 0, fmt.Errorf("read the report of the export: %w", lines.Err())
 	case e.Kind == "fault":
 		return Export{}, 0, fmt.Errorf("the export's git can't read the base commit %s in the lent repository", base.Short())
-	case e.Kind == Archive && size == -1, e.Kind == Bundle && size > 0 && e.Head != "", e.Kind == Nothing && size == 0 && e.Head == base:
+	case e.Kind == Archive && size == -1 && e.others == 0, e.Kind == Bundle && size > 0 && e.Head != "", e.Kind == Nothing && size == 0 && e.Head == base:
 		return e, size, nil
 	}
 	return Export{}, 0, fmt.Errorf("the report of the export ends with %.40q, %d bytes", string(e.Kind), size)
@@ -406,7 +489,11 @@ func (e *Export) note(value string) bool {
 		e.Leftovers = true
 	case value == "incomplete":
 		e.Incomplete = true
-	case word == "broken" && slices.Contains([]string{"link", "file", "missing", "objects", "head", "history", "git"}, what):
+	case word == "others-unreadable", word == "others-large", word == "others-more":
+		if what = strings.TrimPrefix(word, "others-"); !slices.Contains(e.OthersLost, what) {
+			e.OthersLost = append(e.OthersLost, what)
+		}
+	case word == "broken" && slices.Contains([]string{"link", "file", "missing", "objects", "head", "history", "git", "index"}, what):
 		e.Broken = append(e.Broken, what)
 	case word == "tampered" && slices.Contains([]string{"commondir", "gitdir", "config.worktree", "shallow", "info/grafts", "refs/replace"}, what):
 		e.Tampered = append(e.Tampered, what)

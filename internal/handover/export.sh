@@ -153,12 +153,14 @@ only_unreadable() {
 }
 
 # deliver COMMIT LEFTOVERS: makes the pack of what COMMIT, with the leftovers on
-# top where that is "yes", has more than the base. Prints nothing.
+# top where that is "yes", has more than the base. Prints nothing. unindexed
+# tells that the tree of COMMIT is at fault.
 deliver() {
 	head=$1
+	unindexed=no
 	if [ "$2" = yes ]; then
 		rm -f "$G/index"
-		git read-tree "$head" || return 1
+		git read-tree "$head" || { unindexed=yes; return 1; }
 		if ! (cd "$W" && git add -A --ignore-errors --pathspec-from-file="$S/paths" --pathspec-file-nul 2>"$S/add"); then
 			only_unreadable || return 1
 			note incomplete
@@ -176,26 +178,160 @@ deliver() {
 	git pack-objects --revs --thin --stdout --delta-base-offset -q <"$S/revs" >"$S/pack" || return 1
 }
 
-# send prints what deliver made.
-send() {
-	printf 'head %s\n' "$head" >>"$REPORT"
-	if [ "$head" = "$B" ]; then
-		cat "$REPORT" || return 1
-		printf 'payload nothing 0\n\n'
-		return
+# deliver_raw COMMIT: a pack of every object that the lent repository does not
+# have, for trees that git can't walk. It is refused later, with their names.
+deliver_raw() {
+	head=$1
+	git cat-file --batch-all-objects --batch-check='%(objectname)' >"$S/all" || return 1
+	make_repo "$L/objects" || return 1
+	git cat-file --batch-all-objects --batch-check='%(objectname)' >"$S/lent-objects" || return 1
+	make_repo "$L/objects" "$W/.git/objects" || return 1
+	comm -23 "$S/all" "$S/lent-objects" | git pack-objects --stdout -q >"$S/pack"
+}
+
+# each_ref prints "HASH NAME" for all that names a commit in the workspace: refs,
+# the stash with its older entries, the heads of other work trees.
+each_ref() {
+	hash_line="^[0-9a-f]{${#B}}\$"
+	cd "$W/.git" || return
+	find refs worktrees -type f -size -3 \( -path 'refs/*' -o -name HEAD \) -exec grep -a -H -m 1 -E -e "$hash_line" {} + |
+		sed -n 's/^\(.*\):\([0-9a-f]*\)$/\2 \1/p'
+	if [ -f packed-refs ] && [ ! -L packed-refs ]; then
+		head -c 33554432 <packed-refs | grep -a -E -e "^[0-9a-f]{${#B}} refs/"
+	fi
+	each_log logs/refs/stash 'an entry of the stash'
+}
+
+# each_log FILE NAME prints the new values of a log of a ref, the last first.
+each_log() {
+	[ -f "$W/.git/$1" ] && [ ! -L "$W/.git/$1" ] || return 0
+	tail -c 4194304 <"$W/.git/$1" | sed -n "s/^[0-9a-f]* \([0-9a-f]*\) .*/\1 $2/p" | tail -n 200 | tac
+}
+
+# find_others HEAD: writes the refs with commits that neither HEAD nor the base
+# has to $S/others, as "HASH NAME", each commit once, and notes them.
+find_others() {
+	tr -c '[:print:]\n' '?' | cut -b 1-300 | head -n 5000 >"$S/refs"
+	sed 's/ .*/^{commit}/' <"$S/refs" | git cat-file --batch-check='%(objectname)' >"$S/peeled" || return
+	paste -d ' ' "$S/peeled" "$S/refs" | sed -n "s/^\([0-9a-f]\{${#B}\}\) [0-9a-f]\{${#B}\} /\1 /p" >"$S/tips"
+	cut -d ' ' -f 1 <"$S/tips" >"$S/revs"
+	printf '^%s\n^%s\n' "$B" "${1:-$B}" >>"$S/revs"
+	if git rev-list --stdin <"$S/revs" >"$S/new"; then
+		cut -d ' ' -f 1 <"$S/tips" | grep -x -F -f - "$S/new" >"$S/new-tips"
+		grep -F -f "$S/new-tips" "$S/tips" >"$S/candidates"
+	else
+		note others-unreadable
+		cat "$S/tips" >"$S/candidates"
+	fi
+	listed=' '
+	while read -r hash name; do
+		case $listed in *" $hash "*) continue ;; esac
+		count=$(git rev-list --count "$hash" "^$B" "^${1:-$B}") || continue
+		[ "$count" -gt 0 ] || continue
+		if [ "${#listed}" -gt 5000 ]; then
+			note others-more
+			break
+		fi
+		listed="$listed$hash "
+		printf 'other %s %s %s\n' "$hash" "$count" "${name:-?}" >>"$REPORT"
+		printf '%s\n' "$hash" >>"$S/others"
+	done <"$S/candidates"
+}
+
+# pack_tips FILE: a pack of the commits that it lists.
+pack_tips() {
+	{ cat "$1" && printf '^%s\n' "$B"; } |
+		git pack-objects --revs --thin --stdout --delta-base-offset -q >"$S/others-pack"
+}
+
+# pack_others makes a bundle of them, for a person: nothing of it is delivered.
+pack_others() {
+	[ -s "$S/others" ] || return 0
+	if ! pack_tips "$S/others"; then
+		# One that git can't read must not take the others with it.
+		note others-unreadable
+		: >"$S/kept"
+		while read -r hash; do
+			printf '%s\n' "$hash" >"$S/one"
+			! pack_tips "$S/one" || cat "$S/one" >>"$S/kept"
+		done <"$S/others"
+		mv "$S/kept" "$S/others"
+		[ -s "$S/others" ] && pack_tips "$S/others" || return 0
 	fi
 	{
-		if [ "${#B}" -eq 64 ]; then
-			printf '# v3 git bundle\n@object-format=sha256\n'
+		bundle_begin
+		n=0
+		while read -r hash; do
+			n=$((n + 1))
+			printf '%s refs/heads/other-%s\n' "$hash" "$n"
+		done <"$S/others"
+		printf '\n'
+	} >"$S/others-header"
+	cat "$S/others-header" "$S/others-pack" >"$S/others-bundle" || rm -f "$S/others-bundle"
+}
+
+# keep_others HEAD: everything that HEAD does not hold, and is not delivered.
+keep_others() {
+	: >"$S/others"
+	each_ref | find_others "$1"
+	if [ ! -s "$S/others" ] && [ "${1:-$B}" = "$B" ]; then
+		# Nothing anywhere: the agent may have left a commit without a name.
+		each_log logs/HEAD 'the log of HEAD' | find_others "$1"
+	fi
+	if [ -n "${aside:-}" ]; then
+		printf 'other %s 1 uncommitted changes\n' "$aside" >>"$REPORT"
+		printf '%s\n' "$aside" >>"$S/others"
+	fi
+	pack_others
+}
+
+# set_aside keeps the changed files of a workspace whose head can't be their
+# parent: as a commit on the base.
+set_aside() {
+	[ "$CONFINE_LEFTOVERS" = yes ] || return 0
+	rm -f "$G/index"
+	git read-tree "$B" || return 0
+	(cd "$W" && git add -A --ignore-errors --pathspec-from-file="$S/paths" --pathspec-file-nul 2>"$S/add") || note incomplete
+	tree=$(git write-tree) || return 0
+	[ "$tree" = "$(git rev-parse --verify --quiet "$B^{tree}")" ] && return 0
+	aside=$(printf 'Leftover changes\n' | git commit-tree -p "$B" "$tree")
+}
+
+bundle_begin() {
+	if [ "${#B}" -eq 64 ]; then
+		printf '# v3 git bundle\n@object-format=sha256\n'
+	else
+		printf '# v2 git bundle\n'
+	fi
+	printf -- '-%s \n' "$B"
+}
+
+# send prints what deliver made, and behind it what keep_others made.
+send() {
+	printf 'head %s\n' "$head" >>"$REPORT"
+	kind=nothing
+	size=0
+	: >"$S/header"
+	if [ "$head" = "$B" ]; then
+		: >"$S/pack"
+	else
+		kind=bundle
+		{ bundle_begin && printf '%s refs/heads/confine-export\n\n' "$head"; } >"$S/header"
+		size=$(($(wc -c <"$S/header") + $(wc -c <"$S/pack")))
+	fi
+	if [ -f "$S/others-bundle" ]; then
+		others=$(wc -c <"$S/others-bundle")
+		if [ $((size + others)) -le "$CONFINE_MAX_BYTES" ]; then
+			printf 'others %s\n' "$((others))" >>"$REPORT"
 		else
-			printf '# v2 git bundle\n'
+			note others-large
+			rm -f "$S/others-bundle"
 		fi
-		printf -- '-%s \n%s refs/heads/confine-export\n\n' "$B" "$head"
-	} >"$S/header"
-	size=$(($(wc -c <"$S/header") + $(wc -c <"$S/pack")))
+	fi
 	cat "$REPORT" || return 1
-	printf 'payload bundle %s\n\n' "$size"
-	cat "$S/header" "$S/pack"
+	printf 'payload %s %s\n\n' "$kind" "$size"
+	cat "$S/header" "$S/pack" || return 1
+	[ ! -f "$S/others-bundle" ] || cat "$S/others-bundle"
 }
 
 # archive prints the changed files, or all files where git does not even work on
@@ -219,22 +355,43 @@ if ! { make_repo "$L/objects" && git cat-file -e "$B^{commit}"; }; then
 	exit 0
 fi
 list_paths
+repository=no
 if usable_git_dir; then
 	if head=$(resolve_head); then
-		make_repo "$L/objects" "$W/.git/objects"
-		if git cat-file -e "$head^{commit}" && deliver "$head" "$CONFINE_LEFTOVERS"; then
-			send
-			exit
+		make_repo "$L/objects" "$W/.git/objects" && repository=yes
+		commit=$head
+		if git cat-file -e "$commit^{commit}"; then
+			if deliver "$commit" "$CONFINE_LEFTOVERS"; then
+				keep_others "$commit"
+				send
+				exit
+			fi
+			# The head is handed over even so: what is wrong with it is found,
+			# and named, by those who receive it.
+			if [ "$commit" != "$B" ] && [ "$unindexed$CONFINE_LEFTOVERS" != noyes ] &&
+				{ deliver "$commit" no || deliver_raw "$commit"; }; then
+				note "broken index"
+				set_aside
+				keep_others "$commit"
+				head=$commit
+				send
+				exit
+			fi
 		fi
 		note "broken history"
 	else
 		note "broken head"
+		make_repo "$L/objects" "$W/.git/objects" && repository=yes
 	fi
 fi
 # The commits can't be read, the files can: they become one commit on the base.
+if [ "$repository" = yes ]; then
+	keep_others ""
+fi
 if make_repo "$L/objects" && deliver "$B" yes; then
 	send
 	exit
 fi
 note "broken git"
+[ ! -f "$S/others-bundle" ] || note others-unreadable
 archive

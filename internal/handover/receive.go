@@ -13,7 +13,8 @@ import (
 
 // ReceiveOptions say what is received into which quarantine.
 type ReceiveOptions struct {
-	// Bundle is the stream that Take brought.
+	// Bundle is the stream that Take brought. Where it can be read again from its
+	// beginning, a refusal says in which commit and at which path.
 	Bundle io.Reader
 	// Lent is the engine's repository with the closure of Base; the quarantine
 	// borrows its objects.
@@ -64,7 +65,7 @@ func receive(ctx context.Context, o ReceiveOptions) (Received, error) {
 	if o.MaxObjects == 0 {
 		o.MaxObjects = 200_000
 	}
-	stream := bufio.NewReaderSize(&cappedReader{r: o.Bundle, left: maxBytes}, 64<<10)
+	stream := newStream(o.Bundle, maxBytes)
 	header, err := ReadBundleHeader(stream)
 	if err != nil {
 		return Received{}, err
@@ -78,7 +79,12 @@ func receive(ctx context.Context, o ReceiveOptions) (Received, error) {
 	}
 	err = repo.IndexPack(ctx, stream, gitcmd.IndexPackOptions{MaxBytes: maxBytes, MaxObjects: o.MaxObjects})
 	if err != nil {
-		return Received{}, packRefusal(err)
+		err = packRefusal(err)
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			locate(ctx, o, refusal)
+		}
+		return Received{}, err
 	}
 	kind, _, err := repo.TypeOf(ctx, header.Head)
 	var missing *gitcmd.NotFoundError
@@ -94,6 +100,10 @@ func receive(ctx context.Context, o ReceiveOptions) (Received, error) {
 		return Received{}, err
 	}
 	return Received{Repo: repo, Base: o.Base, Head: header.Head}, nil
+}
+
+func newStream(bundle io.Reader, maxBytes int64) *bufio.Reader {
+	return bufio.NewReaderSize(&cappedReader{r: bundle, left: maxBytes}, 64<<10)
 }
 
 // checkHeader holds the prerequisites to commits that the engine has.
