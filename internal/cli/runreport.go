@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,9 +81,7 @@ func (r runReport) print(f *frame) {
 	}
 	if len(r.Review) > 0 {
 		say("look at these before you use the directory; a program outside runs or obeys them by itself:")
-		for _, x := range r.Review {
-			fmt.Fprintf(f.Stderr, "  %s\n", x)
-		}
+		printFindings(f, r.Review)
 	}
 }
 
@@ -115,9 +114,47 @@ func (r earlierReport) print(f *frame) {
 	if r.Error != "" {
 		fmt.Fprintf(f.Stderr, "  not complete: %s\n", r.Error)
 	}
-	for _, x := range r.Review {
-		fmt.Fprintf(f.Stderr, "  %s\n", x)
+	printFindings(f, r.Review)
+}
+
+// maxShown is how many findings of one kind are shown: a run can make any number
+// of one, in which the one that matters would not be seen.
+const maxShown = 20
+
+func printFindings(f *frame, findings []workspace.Finding) {
+	shown, more := map[workspace.Kind]int{}, []workspace.Kind(nil)
+	for _, x := range findings {
+		if shown[x.Kind]++; shown[x.Kind] <= maxShown {
+			fmt.Fprintf(f.Stderr, "  %s\n", x)
+		} else if shown[x.Kind] == maxShown+1 {
+			more = append(more, x.Kind)
+		}
 	}
+	if len(more) == 0 {
+		return
+	}
+	for _, kind := range more {
+		fmt.Fprintf(f.Stderr, "  %s: %d more\n", kind, shown[kind]-maxShown)
+	}
+	// They can't be asked for again: the next run compares with what is there now.
+	name, err := saveFindings(heldDir(f), findings)
+	if err != nil {
+		fmt.Fprintf(f.Stderr, "  the whole list could not be kept: %v\n", err)
+		return
+	}
+	fmt.Fprintf(f.Stderr, "  the whole list is in %q\n", name)
+}
+
+func saveFindings(dir string, findings []workspace.Finding) (string, error) {
+	data, err := json.MarshalIndent(findings, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "review.json")
+	return name, os.WriteFile(name, append(data, '\n'), 0o600)
 }
 
 // stateDir is where confine keeps what outlives a command.
