@@ -173,6 +173,12 @@ func runText(r engine.Record) string {
 	for _, x := range r.Nested {
 		line("  left out repository inside the workspace: %s", x)
 	}
+	for _, x := range r.Others {
+		line("  not handed over, as it is not on the branch checked out at the end: %s", plaintext.Line(x.String(), 400))
+	}
+	for _, x := range r.OthersLost {
+		line("  not kept  other commits of the agent (%s)", plaintext.Line(x, 40))
+	}
 	if r.LeftOut > 0 {
 		line("  left out texts of people without write access: %d", r.LeftOut)
 	}
@@ -181,6 +187,9 @@ func runText(r engine.Record) string {
 	}
 	if r.Rescue != "" {
 		line("  rescue   %s", r.Rescue)
+	}
+	if r.RescueOthers != "" {
+		line("  rescue   %s (commits that were not handed over)", r.RescueOthers)
 	}
 	line("  record   %s (event log head %.12s)", r.Run, r.AuditHead)
 	return b.String()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"confine/internal/audit"
@@ -49,7 +50,7 @@ func (r *run) take(ctx context.Context) error {
 		r.rec.Tampered = append(r.rec.Tampered, handover.ShowPath(t))
 		r.event("tampered", "hand-over", "repository metadata tampered: "+handover.ShowPath(t))
 	}
-	return nil
+	return r.keepOthers()
 }
 
 // handOver turns the workspace's commits into checked commits of the engine.
@@ -57,14 +58,16 @@ func (r *run) handOver(ctx context.Context) error {
 	if err := r.take(ctx); err != nil {
 		return err
 	}
-	if len(r.export.Broken) > 0 && r.export.Kind == handover.Bundle {
+	// What is wrong with a head that no index can hold is found below.
+	unindexed := slices.Equal(r.export.Broken, []string{"index"})
+	if len(r.export.Broken) > 0 && !unindexed && r.export.Kind == handover.Bundle {
 		// The files could be taken over without their history, but an agent
 		// that removes it has something to hide: a person decides.
 		return failed("the changed files are in the rescue bundle", "the agent's repository is broken (%s): nothing is taken over", strings.Join(r.export.Broken, ", "))
 	}
 	switch r.export.Kind {
 	case handover.Nothing:
-		return failed("look at what the agent wrote in the record", "the agent committed nothing and changed nothing")
+		return r.nothing()
 	case handover.Bundle:
 	default:
 		return failed("the changed files are in the rescue archive", "the agent's repository can't be read (%s): nothing is taken over", strings.Join(r.export.Broken, ", "))
@@ -95,6 +98,9 @@ func (r *run) handOver(ctx context.Context) error {
 	}
 	if !report.Passed() {
 		return r.refuseHandOver()
+	}
+	if unindexed {
+		return failed("the commits are in the rescue bundle", "the agent's uncommitted changes can't be put on top of its commits: nothing is taken over")
 	}
 	if len(report.Approvals) > 0 {
 		return waiting("a person looks at the rescue bundle and takes the commits over by hand, or the config lowers the tier",

@@ -71,6 +71,12 @@ type Record struct {
 	Reasons   []mergeauthority.Reason `json:"merge_reasons,omitempty"`
 	Rescue    string                  `json:"rescue,omitempty"`
 	AuditHead string                  `json:"audit_head,omitempty"`
+	// Others are refs of the agent whose commits its head does not hold. They are
+	// not delivered; RescueOthers is a bundle of them, and OthersLost says why it
+	// may not hold all.
+	Others       []handover.OtherRef `json:"other_refs,omitempty"`
+	OthersLost   []string            `json:"other_refs_lost,omitempty"`
+	RescueOthers string              `json:"rescue_other_refs,omitempty"`
 }
 
 // StageRecord is one agent call.
