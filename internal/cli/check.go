@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -35,11 +33,14 @@ func (o *checkOptions) run(ctx context.Context, f *frame) error {
 	if err != nil {
 		return err
 	}
+	if len(c.Gate) == 0 {
+		return usagef("confine check", "the config has no gate: there is nothing to check (field gate)")
+	}
 	options, err := openEngine(ctx, f, c, o.state)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignalled(ctx)
 	defer stop()
 	rec, err := engine.Check(ctx, options)
 	return f.reportRun(rec, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -71,14 +72,36 @@ func (o *workOptions) run(ctx context.Context, f *frame) error {
 	if len(c.Gate) == 0 && until != engine.UntilPlan {
 		return usagef("confine work", "the config has no gate: nothing can be taken over unchecked (field gate)")
 	}
+	if c.Stages.Plan == nil && until == engine.UntilPlan {
+		return usagef("confine work", "the config has no stage \"plan\": there is nothing to do until then (field stages.plan)")
+	}
 	options, err := openEngine(ctx, f, c, o.state)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignalled(ctx)
 	defer stop()
 	rec, err := engine.Work(ctx, options, o.issue, until)
 	return f.reportRun(rec, err)
+}
+
+// untilSignalled ends the context at each signal by which a person, a closed
+// terminal or a service manager ends a program, so that a run keeps its work. A
+// hang-up that the caller had ignored (nohup) stays ignored, and a reader of our
+// output that is gone ends nothing.
+func untilSignalled(ctx context.Context) (context.Context, func()) {
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	// Caught, not ignored: what is ignored would be so in every child too.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(ctx, ends...)
+	return ctx, func() {
+		stop()
+		signal.Stop(pipes)
+	}
 }
 
 // loadConfig reads a config; what is wrong with it is wrong usage.
@@ -147,6 +170,12 @@ func runText(r engine.Record) string {
 				text += fmt.Sprintf(" (tests: %d passed, %d failed)", c.Tests.Passed, c.Tests.Failed)
 			}
 			line("             %s: %s", c.Name, text)
+		}
+	}
+	for _, o := range r.Output {
+		line("  wrote    %s %s, at its end:", o.Step, plaintext.Line(o.Name, 200))
+		for _, l := range o.Lines {
+			line("  | %s", plaintext.Line(l, 400))
 		}
 	}
 	for _, s := range r.Stages {

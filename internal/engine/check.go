@@ -11,7 +11,10 @@ import (
 // Check runs setup and gate on the base commit, without agent and model: by the
 // same code as a run, as most first failures are found there.
 func Check(ctx context.Context, o Options) (Record, error) {
-	r, err := open(o, 0, UntilCommits)
+	if len(o.Config.Gate) == 0 {
+		return Record{}, refused("gate", "gate", "give it a check, such as gate: {test: {run: make test}}", "the config has no gate: there is nothing to check")
+	}
+	r, _, err := open(ctx, o, 0, UntilCommits)
 	if err != nil {
 		return Record{}, err
 	}

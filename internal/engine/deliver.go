@@ -41,6 +41,8 @@ func (r *run) take(ctx context.Context) error {
 		Leftovers: r.o.Config.Leftovers, Exclude: exclude, Spool: spool,
 	})
 	if err != nil {
+		// A caller that gave up says nothing of the workspace.
+		r.takeFailed = ctx.Err() == nil
 		return fmt.Errorf("take the work out: %w", err)
 	}
 	for _, n := range r.export.Nested {
@@ -160,8 +162,19 @@ func (r *run) gateHead(ctx context.Context) error {
 		return err
 	}
 	base, err := r.fetch(ctx, repo)
+	var missing *baseMissingError
+	if errors.As(err, &missing) {
+		return waiting("make the branch again on the code host, or name another in repo.base, and run it anew", "the base %s is gone: it was deleted on the code host during the run", r.baseRef.BranchName())
+	}
 	if err != nil {
 		return err
+	}
+	// A merge would bring back what was taken out of the base's history.
+	if in, err := repo.IsAncestor(ctx, r.rec.Base, base); err != nil {
+		return fmt.Errorf("compare base: %w", err)
+	} else if !in {
+		return waiting("run it anew on the base as it is now; a person may take over commits of the rescue bundle",
+			"the base %s was rewritten during the run: it no longer holds %s, which the work is based on", r.baseRef.BranchName(), r.rec.Base.Short())
 	}
 	candidate, err := gate.Merge(ctx, repo, gate.MergeOptions{
 		Base: base, Head: r.rec.Head, Identity: r.identity(),
@@ -190,6 +203,7 @@ func (r *run) gateHead(ctx context.Context) error {
 }
 
 func (r *run) runGate(ctx context.Context, repo *gitcmd.Repo, c gate.Candidate) (gate.Verdict, error) {
+	r.rec.Output = nil
 	runner := gate.Runner{
 		Driver: r.o.Driver, Workspaces: &gateWorkspaces{r: r, repo: repo}, Now: r.o.Now,
 		Started: func(name string) { r.event("check_started", "gate", name) },
@@ -197,6 +211,7 @@ func (r *run) runGate(ctx context.Context, repo *gitcmd.Repo, c gate.Candidate) 
 			text := x.Name + ": passed"
 			if !x.Passed {
 				text = x.Name + ": not passed: " + plaintext.Line(x.Reason, 200)
+				r.rec.Output = append(r.rec.Output, CommandOutput{Step: "gate", Name: x.Name, Lines: outputEnd(x.Output)})
 			}
 			r.event("check_finished", "gate", text)
 		},
@@ -303,6 +318,10 @@ func (r *run) merge(ctx context.Context) error {
 		return fmt.Errorf("merge: %w", err)
 	}
 	for range maxGateAgain {
+		// The verdict that the next start would ask about.
+		if err := r.save(); err != nil {
+			return err
+		}
 		result, err := authority.Merge(ctx, mergeauthority.Request{
 			Pull: r.rec.Pull, Verdict: *r.rec.Verdict, ConfigDigest: r.o.Config.Digest, ViewDigest: r.rec.ViewDigest,
 		})

@@ -35,17 +35,20 @@ const (
 
 // Record is everything that is known of a run.
 type Record struct {
-	Version int       `json:"version"`
-	Run     string    `json:"run"`
-	Tenant  string    `json:"tenant"`
-	Issue   int       `json:"issue"`
-	Title   string    `json:"title"`
-	Until   Until     `json:"until"`
-	State   State     `json:"state"`
-	Step    string    `json:"step"`
-	Reason  string    `json:"reason,omitempty"`
-	Started time.Time `json:"started"`
-	Ended   time.Time `json:"ended"`
+	Version int    `json:"version"`
+	Run     string `json:"run"`
+	Tenant  string `json:"tenant"`
+	// Repository and BaseBranch are what it works on.
+	Repository string     `json:"repository,omitempty"`
+	BaseBranch gitcmd.Ref `json:"base_branch,omitempty"`
+	Issue      int        `json:"issue"`
+	Title      string     `json:"title"`
+	Until      Until      `json:"until"`
+	State      State      `json:"state"`
+	Step       string     `json:"step"`
+	Reason     string     `json:"reason,omitempty"`
+	Started    time.Time  `json:"started"`
+	Ended      time.Time  `json:"ended"`
 
 	ConfigDigest string           `json:"config_digest"`
 	ViewDigest   string           `json:"view_digest"`
@@ -69,14 +72,26 @@ type Record struct {
 	Verdict   *gate.Verdict           `json:"verdict,omitempty"`
 	Rule      *merge.Result           `json:"merge_rule,omitempty"`
 	Reasons   []mergeauthority.Reason `json:"merge_reasons,omitempty"`
-	Rescue    string                  `json:"rescue,omitempty"`
-	AuditHead string                  `json:"audit_head,omitempty"`
+	// Output is the end of what failed commands of setup and gate wrote.
+	Output []CommandOutput `json:"failed_output,omitempty"`
+	// Rescue is the file with the agent's work, or the directory it is kept in.
+	Rescue string `json:"rescue,omitempty"`
 	// Others are refs of the agent whose commits its head does not hold. They are
 	// not delivered; RescueOthers is a bundle of them, and OthersLost says why it
 	// may not hold all.
 	Others       []handover.OtherRef `json:"other_refs,omitempty"`
 	OthersLost   []string            `json:"other_refs_lost,omitempty"`
 	RescueOthers string              `json:"rescue_other_refs,omitempty"`
+	AuditHead    string              `json:"audit_head,omitempty"`
+}
+
+// CommandOutput is the end of what a command of setup or gate wrote: untrusted,
+// made plain.
+type CommandOutput struct {
+	// Step is setup or gate, Name the check's name or the setup command.
+	Step  string   `json:"step"`
+	Name  string   `json:"name"`
+	Lines []string `json:"lines"`
 }
 
 // StageRecord is one agent call.

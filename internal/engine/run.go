@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"confine/internal/audit"
 	"confine/internal/boundary"
 	"confine/internal/codehost"
+	"confine/internal/codehost/filelock"
 	"confine/internal/gitcmd"
 	"confine/internal/handover"
 	"confine/internal/hostview"
@@ -43,7 +45,9 @@ type run struct {
 	plan      string
 	workspace string // the agent's, after its stage
 	export    handover.Export
-	rewritten handover.Rewritten
+	// takeFailed: a sandbox tried to take the work out, and will not be able to.
+	takeFailed bool
+	rewritten  handover.Rewritten
 }
 
 // step is one transition. Its name is on record before it begins.
@@ -61,9 +65,12 @@ func Work(ctx context.Context, o Options, issue int, until Until) (Record, error
 	if issue <= 0 {
 		return Record{}, fmt.Errorf("work on issue %d: not an issue's number", issue)
 	}
-	r, err := open(o, issue, until)
-	if err != nil {
-		return Record{}, err
+	if _, ok := stageNamed(o.Config, "plan"); until == UntilPlan && !ok {
+		return Record{}, refused("stages", "stages.plan", "add the stage, or go further", "the config has no stage \"plan\": there is nothing to do until then")
+	}
+	r, settled, err := open(ctx, o, issue, until)
+	if err != nil || settled != nil {
+		return orZero(settled), err
 	}
 	defer r.close()
 	steps := []step{
@@ -104,48 +111,77 @@ func (r *run) walk(ctx context.Context, steps []step, until Until) error {
 	return fmt.Errorf("go on until %q: no such end", until)
 }
 
-// open makes the run's directory and clears away what earlier ones left.
-func open(o Options, issue int, until Until) (*run, error) {
+func orZero(r *Record) Record {
+	if r == nil {
+		return Record{}
+	}
+	return *r
+}
+
+// open brings to an end what killed engines left, and makes the run's directory.
+// If an earlier run turns out to have merged the issue, that is its record and
+// there is no new run.
+func open(ctx context.Context, o Options, issue int, until Until) (*run, *Record, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	r := &run{o: o}
 	var err error
 	if r.dirs, err = openDirs(o.StateDir, o.Config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	runs, err := store.OpenRuns(filepath.Join(o.StateDir, "runs"))
+	if r.runs, err = store.OpenRuns(filepath.Join(o.StateDir, "runs")); err != nil {
+		return nil, nil, err
+	}
+	ended, err := restart(ctx, o, r.dirs, r.runs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := reconcile(runs, r.dirs.scratch); err != nil {
-		return nil, err
+	for _, rec := range ended {
+		if issue > 0 && rec.Issue == issue && rec.State == Merged {
+			return nil, &rec, nil
+		}
 	}
 	if r.hostID, err = hostID(o.StateDir, o.Config.Tenant); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	id := o.Now().UTC().Format("20060102-150405.000") + "-" + strconv.Itoa(issue)
-	if issue == 0 {
-		id = strings.TrimSuffix(id, "-0") + "-check"
+	release, err := r.dirs.lockStart(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start a run: %w", err)
 	}
-	r.runs = runs
-	if r.store, err = runs.Create(id); err != nil {
-		return nil, err
+	defer release()
+	if r.store, err = newRun(r.runs, o.Now(), issue); err != nil {
+		return nil, nil, err
 	}
 	r.rec = Record{
-		Version: 1, Run: id, Tenant: string(o.Config.Tenant), Issue: issue, Until: until, State: Running,
+		Version: 1, Run: r.store.ID, Tenant: string(o.Config.Tenant), Repository: o.Config.Repository, Issue: issue, Until: until, State: Running,
 		Started: o.Now(), ConfigDigest: o.Config.Digest, Stages: []StageRecord{},
 	}
 	if r.log, err = audit.Open(filepath.Join(r.store.Dir, "events.jsonl")); err != nil {
 		r.store.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	if r.scratch, err = workspace.NewScratch(r.dirs.scratch); err != nil {
 		r.log.Close()
 		r.store.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return r, nil
+	return r, nil, nil
+}
+
+// newRun gives a run the first free id of its time.
+func newRun(runs *store.Runs, now time.Time, issue int) (*store.Run, error) {
+	for {
+		id := now.UTC().Format("20060102-150405.000") + "-" + strconv.Itoa(issue)
+		if issue == 0 {
+			id = strings.TrimSuffix(id, "-0") + "-check"
+		}
+		s, err := runs.Create(id)
+		if !errors.Is(err, fs.ErrExist) {
+			return s, err
+		}
+		now = now.Add(time.Millisecond)
+	}
 }
 
 func (r *run) close() {
@@ -176,7 +212,7 @@ func (r *run) finish(err error) (Record, error) {
 			r.rec.Reason = "interrupted by a person"
 		}
 	}
-	if keepErr := r.keepWork(); keepErr != nil {
+	if keepErr := r.keepWork(context.Background()); keepErr != nil {
 		err = errors.Join(err, keepErr)
 	}
 	if r.claimed.Key != "" && r.rec.State != Merged && r.rec.State != Opened {
@@ -194,25 +230,6 @@ func (r *run) finish(err error) (Record, error) {
 	return r.rec, err
 }
 
-// keepWork writes what came out of the workspace to a rescue file, unless it
-// went on to the code host.
-func (r *run) keepWork() error {
-	if r.rec.State == Merged || r.rec.State == Opened || r.export.Path == "" {
-		return nil
-	}
-	dir := filepath.Join(r.o.StateDir, "rescue")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("keep the agent's work: %w", err)
-	}
-	path, err := handover.Rescue(handover.RescueOptions{Dir: dir, Run: r.rec.Run, Export: r.export})
-	if err != nil {
-		return fmt.Errorf("keep the agent's work: %w", err)
-	}
-	r.rec.Rescue = path
-	r.event("rescue", "", "the agent's work is kept in "+path)
-	return nil
-}
-
 func (r *run) readRepository(ctx context.Context) error {
 	repo, err := r.o.Host.Repository(ctx)
 	if err != nil {
@@ -221,6 +238,13 @@ func (r *run) readRepository(ctx context.Context) error {
 	if r.baseRef = r.o.Config.Base; r.baseRef == "" {
 		r.baseRef = repo.DefaultBranch
 	}
+	r.rec.BaseBranch = r.baseRef
+	return nil
+}
+
+// readProtection says now, and not after an hour of work, what would keep the
+// merge away. The merge reads it again.
+func (r *run) readProtection(ctx context.Context) error {
 	if r.rec.Until != UntilMerge {
 		return nil
 	}
@@ -228,7 +252,6 @@ func (r *run) readRepository(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read protection of %s: %w", r.baseRef, err)
 	}
-	// Said now, and not after an hour of work; the merge reads it again.
 	if !p.Exists || len(p.Unknown) > 0 {
 		return refused("protection", "merge", "protect the branch on the code host, or use --until pr",
 			"%s is not protected from direct pushes, so nothing may be merged into it by itself", r.baseRef)
@@ -239,6 +262,10 @@ func (r *run) readRepository(ctx context.Context) error {
 // readIssue takes the texts that people with write access vouch for, as of now.
 func (r *run) readIssue(ctx context.Context) error {
 	issue, err := r.o.Host.Issue(ctx, r.rec.Issue)
+	var absent *codehost.NotFoundError
+	if errors.As(err, &absent) {
+		return refused("issue", "", "name an issue of the code host with --issue", "the code host has no issue %d", r.rec.Issue)
+	}
 	if err != nil {
 		return fmt.Errorf("read issue: %w", err)
 	}
@@ -310,17 +337,16 @@ func (r *run) triggerLabel(i codehost.Issue) (codehost.Label, bool) {
 // fetchBase brings the base branch into our mirror and makes the repository that
 // runs are shown.
 func (r *run) fetchBase(ctx context.Context) error {
-	dir := filepath.Join(r.dirs.repository, "mirror.git")
 	var err error
-	if _, statErr := os.Stat(dir); errors.Is(statErr, os.ErrNotExist) {
-		r.mirror, err = gitcmd.Init(ctx, dir, gitcmd.InitOptions{Head: r.baseRef})
-	} else {
-		r.mirror, err = gitcmd.Open(ctx, dir)
+	r.rec.Base, err = r.fetchMirror(ctx)
+	var missing *baseMissingError
+	if errors.As(err, &missing) {
+		return refused("base", "repo.base", "name a branch that is there in repo.base, or leave it out for the default branch", "%v", missing)
 	}
 	if err != nil {
-		return fmt.Errorf("open mirror: %w", err)
+		return err
 	}
-	if r.rec.Base, err = r.fetch(ctx, r.mirror); err != nil {
+	if err := r.readProtection(ctx); err != nil {
 		return err
 	}
 	if r.lent, err = workspace.Lend(ctx, workspace.LendOptions{Source: r.mirror, Base: r.rec.Base, Branch: r.baseRef, Dir: r.dirs.lent}); err != nil {
@@ -334,13 +360,61 @@ func (r *run) fetchBase(ctx context.Context) error {
 	return nil
 }
 
-// fetch brings the base branch of the code host into repo.
+// fetchMirror brings the base branch into our mirror, which is made where there
+// is none. One at a time: two would be in each other's way.
+func (r *run) fetchMirror(ctx context.Context) (gitcmd.Hash, error) {
+	release, err := filelock.Acquire(ctx, filepath.Join(r.dirs.repository, "mirror.lock"))
+	if err != nil {
+		return "", fmt.Errorf("open mirror: %w", err)
+	}
+	defer release()
+	dir := filepath.Join(r.dirs.repository, "mirror.git")
+	if !whole(dir) {
+		if err := r.makeMirror(ctx, dir); err != nil {
+			return "", fmt.Errorf("make mirror: %w", err)
+		}
+	}
+	if r.mirror, err = gitcmd.Open(ctx, dir); err != nil {
+		return "", fmt.Errorf("open mirror: %w", err)
+	}
+	return r.fetch(ctx, r.mirror)
+}
+
+// whole reports whether a repository has all its parts. One that lacks some was
+// made by an engine that was killed; all in it comes from the code host.
+func whole(dir string) bool {
+	for _, name := range []string{"HEAD", "config", "objects", "refs"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *run) makeMirror(ctx context.Context, dir string) error {
+	fresh := dir + ".new"
+	for _, old := range []string{fresh, dir} {
+		if err := workspace.Remove(old); err != nil {
+			return err
+		}
+	}
+	if _, err := gitcmd.Init(ctx, fresh, gitcmd.InitOptions{Head: r.baseRef}); err != nil {
+		return err
+	}
+	return os.Rename(fresh, dir)
+}
+
+// fetch brings the base branch of the code host into repo. A *baseMissingError
+// says that there is none.
 func (r *run) fetch(ctx context.Context, repo *gitcmd.Repo) (gitcmd.Hash, error) {
 	remote, err := r.o.Host.Remote(ctx, codehost.Read)
 	if err != nil {
 		return "", fmt.Errorf("fetch base: %w", err)
 	}
 	if err := repo.Fetch(ctx, remote, gitcmd.FetchRef{From: r.baseRef, To: r.baseRef}); err != nil {
+		if there, listErr := repo.LsRemote(ctx, remote, r.baseRef); listErr == nil && len(there) == 0 {
+			return "", &baseMissingError{r.baseRef}
+		}
 		return "", fmt.Errorf("fetch base: %w", err)
 	}
 	h, err := repo.RevParse(ctx, r.baseRef)

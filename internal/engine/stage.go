@@ -77,9 +77,10 @@ func (r *run) setup(ctx context.Context) error {
 		}
 	}
 	base.Boundary.Limits.Time = s.Time
+	said := &output{r: r, stage: "setup", keep: true}
 	r.layer, err = workspace.Setup(ctx, workspace.SetupOptions{
 		Base: base, Dir: r.dirs.layers, Lent: r.lent, LentBranch: r.baseRef, Commit: r.rec.Base,
-		Commands: s.Commands, Egress: server, Output: &output{r: r, stage: "setup"},
+		Commands: s.Commands, Egress: server, Output: said,
 		Key: workspace.LayerKey{
 			Tenant: r.o.Config.Tenant, Repository: r.o.Config.Repository, View: r.rec.ViewDigest,
 			Egress: strings.Join(rules, ","), Files: s.Files,
@@ -88,6 +89,10 @@ func (r *run) setup(ctx context.Context) error {
 	var stepErr *workspace.StepError
 	if errors.As(err, &stepErr) {
 		hint := "the command runs on the base commit, without the agent: try it with confine check"
+		if r.rec.Issue == 0 {
+			hint = "the command runs on the base commit, with no network but setup.egress: correct setup.run, or bring what it lacks with view.ro"
+		}
+		r.rec.Output = append(r.rec.Output, CommandOutput{Step: "setup", Name: plaintext.Line(stepErr.Step, 200), Lines: lastLines(said.tail())})
 		for _, x := range refusals(&refusedHosts) {
 			if x.Allow != "" {
 				hint = "setup was refused " + x.Target + "; " + strings.Replace(x.Allow, "egress:", "setup: egress:", 1) + " would allow it"
@@ -146,8 +151,8 @@ func (r *run) around(p place, lent *gitcmd.Repo, network boundary.Network) (boun
 	return b, nil
 }
 
-func (r *run) stageNamed(name string) (Stage, bool) {
-	for _, s := range r.o.Config.Stages {
+func stageNamed(c Config, name string) (Stage, bool) {
+	for _, s := range c.Stages {
 		if s.Name == name {
 			return s, true
 		}
@@ -157,7 +162,7 @@ func (r *run) stageNamed(name string) (Stage, bool) {
 
 // planStage lets the agent read and plan. What it changes is thrown away.
 func (r *run) planStage(ctx context.Context) error {
-	s, ok := r.stageNamed("plan")
+	s, ok := stageNamed(r.o.Config, "plan")
 	if !ok {
 		return nil
 	}
@@ -174,7 +179,7 @@ func (r *run) planStage(ctx context.Context) error {
 // implementStage lets the agent work. Its workspace stays for the hand-over,
 // whatever the end was.
 func (r *run) implementStage(ctx context.Context) error {
-	s, ok := r.stageNamed("implement")
+	s, ok := stageNamed(r.o.Config, "implement")
 	if !ok {
 		return refused("stages", "stages.implement", "add the stage", "the config has no stage \"implement\"")
 	}
@@ -183,13 +188,10 @@ func (r *run) implementStage(ctx context.Context) error {
 		return err
 	}
 	r.workspace = p.workspace
-	_, err = r.call(ctx, s, p)
-	if err != nil {
-		// The agent is gone; what it did is kept, if it can be read at all.
-		if takeErr := r.take(context.WithoutCancel(ctx)); takeErr != nil {
-			r.event("rescue_failed", "implement", plaintext.Line(takeErr.Error(), 400))
-		}
+	if err := r.writeSalvage(); err != nil {
+		return fmt.Errorf("prepare for a restart: %w", err)
 	}
+	_, err = r.call(ctx, s, p)
 	return err
 }
 
@@ -235,7 +237,8 @@ func (r *run) call(ctx context.Context, s Stage, p place) (StageRecord, error) {
 	})
 	var start *sandbox.StartError
 	if errors.As(err, &start) && (start.NotFound || start.NotExecutable) {
-		return rec, refused("agent_command", "agent.command", start.Hint, "start the agent: %v", start)
+		hint := agentHint(b.View, r.o.Config.View.Path, c.Args[0], start)
+		return rec, refused("agent_command", "agent.command", hint, "start the agent: %v", start)
 	}
 	if err != nil {
 		return rec, fmt.Errorf("start the agent: %w", err)

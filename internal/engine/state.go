@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"confine/internal/boundary"
-	"confine/internal/store"
-	"confine/internal/workspace"
 )
 
 // firstHostID is where the tenants' ids outside begin when the engine is root:
@@ -81,20 +79,4 @@ func hostID(state string, t boundary.TenantID) (uint32, error) {
 		}
 	}
 	return firstHostID + uint32(i)*idsPerTenant, nil
-}
-
-// reconcile clears away what killed engines left: their scratch directories go,
-// their records say so. What they had rescued stays.
-func reconcile(runs *store.Runs, scratch string) error {
-	if _, err := workspace.Sweep(scratch); err != nil {
-		return fmt.Errorf("clear away what interrupted runs left: %w", err)
-	}
-	return runs.Interrupted(func(r *store.Run) error {
-		var rec Record
-		if err := runs.Load(r.ID, &rec); err != nil || rec.State != Running {
-			return nil // ended, or killed before its first record
-		}
-		rec.State, rec.Reason = Interrupted, "the engine was killed at step "+rec.Step
-		return r.Save(rec)
-	})
 }

@@ -43,16 +43,21 @@ func (r *Runs) Create(id string) (*Run, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create run: %w", err)
 	}
-	return lock(id, dir)
+	// It waits: Interrupted may be looking at it.
+	return lock(id, dir, 0)
 }
 
-func lock(id, dir string) (*Run, error) {
+func lock(id, dir string, flags int) (*Run, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock run %s: %w", id, err)
 	}
 	// A kernel lock: it goes with the process, however that ends.
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.EINTR
+	for err == unix.EINTR {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|flags)
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock run %s: %w", id, err)
 	}
@@ -135,25 +140,31 @@ func (r *Runs) List() ([]string, error) {
 	return ids, nil
 }
 
-// Interrupted calls f with each run whose process is gone, locked.
-func (r *Runs) Interrupted(f func(*Run) error) error {
+// Interrupted calls f with each run whose process is gone, locked, and returns
+// those that f keeps, still locked: the caller closes them, after an error too.
+func (r *Runs) Interrupted(f func(*Run) (keep bool, err error)) ([]*Run, error) {
 	ids, err := r.List()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var kept []*Run
 	for _, id := range ids {
-		run, err := lock(id, filepath.Join(r.dir, id))
+		run, err := lock(id, filepath.Join(r.dir, id), unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return err
+			return kept, err
 		}
-		err = f(run)
+		keep, err := f(run)
+		if keep && err == nil {
+			kept = append(kept, run)
+			continue
+		}
 		run.Close()
 		if err != nil {
-			return err
+			return kept, err
 		}
 	}
-	return nil
+	return kept, nil
 }

@@ -26,11 +26,26 @@ func TestInterruptedFindsDeadRunsOnly(t *testing.T) {
 		t.Error("the same run was created twice")
 	}
 	var seen []string
-	if err := runs.Interrupted(func(r *Run) error {
+	kept, err := runs.Interrupted(func(r *Run) (bool, error) {
 		seen = append(seen, r.ID)
-		return r.Save(map[string]string{"state": "interrupted"})
-	}); err != nil {
-		t.Fatal(err)
+		return true, r.Save(map[string]string{"state": "interrupted"})
+	})
+	if err != nil || len(kept) != 1 || kept[0].ID != "2-dead" {
+		t.Fatalf("%v: kept %v", err, kept)
+	}
+	// What is kept is locked, until it is let go of.
+	count := func() (n int) {
+		if _, err := runs.Interrupted(func(*Run) (bool, error) { n++; return false, nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d runs are free", n)
+	}
+	kept[0].Close()
+	if n := count(); n != 1 {
+		t.Errorf("%d runs are free", n)
 	}
 	if len(seen) != 1 || seen[0] != "2-dead" {
 		t.Errorf("interrupted: %v", seen)
