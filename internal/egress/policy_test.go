@@ -298,3 +298,36 @@ func TestCollector(t *testing.T) {
 		t.Error("a loud refusal was lost")
 	}
 }
+
+// One fault must not hide another of the same target and program.
+func TestCollectorKeepsFaultsApart(t *testing.T) {
+	var c Collector
+	fault := func(detail string) Refusal {
+		return Refusal{Asked: "request to the HTTP proxy", Verdict: Verdict{Reason: ReasonNotHTTP}, Detail: detail, Program: "curl"}
+	}
+	for i := range 6 {
+		r := fault("the port is missing")
+		r.Time = time.Unix(int64(i), 0)
+		c.Add(r)
+		c.Add(fault("Host and the CONNECT target differ"))
+	}
+	named := Refusal{Verdict: Verdict{Reason: ReasonAddress, Attempt: Attempt{Host: "allowed.test", Port: 443}}, Detail: "loopback"}
+	for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"} {
+		named.Resolved = netip.MustParseAddr(addr)
+		c.Add(named)
+	}
+	got := map[string]int{}
+	for _, r := range c.Refusals() {
+		got[r.Detail+r.Resolved.String()] += r.Count
+	}
+	if len(c.Refusals()) != 4 || got["the port is missinginvalid IP"] != 6 || got["Host and the CONNECT target differinvalid IP"] != 6 || got["loopback127.0.0.1"] != 2 {
+		t.Errorf("%v", got)
+	}
+	// What was asked for is untrusted and of any length.
+	c.Add(Refusal{Asked: strings.Repeat("\u00e9", 60<<10)})
+	for _, r := range c.Refusals() {
+		if len(r.Asked) > 4*maxAsked {
+			t.Errorf("%d bytes kept", len(r.Asked))
+		}
+	}
+}

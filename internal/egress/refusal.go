@@ -93,19 +93,19 @@ func (r Refusal) Notice() string {
 // MaxRefusals is how many distinct refusals a Collector keeps.
 const MaxRefusals = 1000
 
-// Collector puts refusals of one run together: equal ones (target, program,
-// reason) become one with a count. It is safe for concurrent use, and its zero
-// value is ready.
+// maxAsked is how many letters of what was asked for are kept; Target shows
+// fewer.
+const maxAsked = 100
+
+// Collector puts refusals of one run together: those that are equal in all but
+// their time become one with a count. Different faults of one target stay apart,
+// or the first would hide the others. It is safe for concurrent use, and its
+// zero value is ready.
 type Collector struct {
 	mu      sync.Mutex
-	seen    map[refusalKey]*Refusal
+	seen    map[Refusal]*Refusal
 	dropped int
 	loud    bool
-}
-
-type refusalKey struct {
-	target, program string
-	reason          Reason
 }
 
 // Add records one refusal.
@@ -113,7 +113,9 @@ func (c *Collector) Add(r Refusal) {
 	if r.Count < 1 {
 		r.Count = 1
 	}
-	key := refusalKey{target: r.Target(), program: r.Program, reason: r.Verdict.Reason}
+	r.Asked = fmt.Sprintf("%.*s", maxAsked, r.Asked)
+	key := r
+	key.Time, key.Count = time.Time{}, 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Kept apart from the list: a flood of quiet refusals must not hide a loud one.
@@ -127,7 +129,7 @@ func (c *Collector) Add(r Refusal) {
 		return
 	}
 	if c.seen == nil {
-		c.seen = map[refusalKey]*Refusal{}
+		c.seen = map[Refusal]*Refusal{}
 	}
 	c.seen[key] = &r
 }
@@ -141,7 +143,7 @@ func (c *Collector) Refusals() []Refusal {
 		list = append(list, *r)
 	}
 	slices.SortFunc(list, func(a, b Refusal) int {
-		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Target(), b.Target()), strings.Compare(a.Program, b.Program))
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Target(), b.Target()), strings.Compare(a.Program, b.Program), strings.Compare(a.why(), b.why()))
 	})
 	return list
 }
