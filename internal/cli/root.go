@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -55,6 +56,9 @@ type Process struct {
 
 // Main runs one command line and returns the exit status.
 func Main(ctx context.Context, process Process) int {
+	// Nothing here logs by it, but net/http does where it is given no other, and
+	// quotes the far side's bytes: they would reach the terminal as they came.
+	log.SetOutput(io.Discard)
 	f := &frame{Process: process, help: &heldWriter{to: process.Stdout}}
 	root := newRoot(f)
 	// A nil slice would make cobra read os.Args.
