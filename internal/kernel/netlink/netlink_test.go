@@ -89,6 +89,24 @@ func useNetwork(facts map[string]string) error {
 		return c
 	}
 	const far4, far6 = "203.0.113.7:5432", "[2001:db8::1]:443"
+	// The sockets of these are not connected: no error of a datagram that
+	// arrives nowhere would reach them.
+	datagram := func(name, to string) {
+		c, err := net.ListenPacket("udp", ":0")
+		if err != nil {
+			facts[name] = err.Error()
+			return
+		}
+		defer c.Close()
+		_, err = c.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+		facts[name] = "sent"
+		var errno unix.Errno
+		if errors.As(err, &errno) {
+			facts[name] = unix.ErrnoName(errno)
+		} else if err != nil {
+			facts[name] = err.Error()
+		}
+	}
 	dial("nothing, IPv4", far4)
 	dial("nothing, IPv6", far6)
 	if err := loopbackUp(); err != nil {
@@ -105,6 +123,8 @@ func useNetwork(facts map[string]string) error {
 	facts["twice"] = unix.ErrnoName(errno)
 	dial("routes, IPv4", far4)
 	dial("routes, IPv6", far6)
+	datagram("routes, UDP over IPv4", far4)
+	datagram("routes, UDP over IPv6", far6)
 
 	if errno, err := send(unix.NETLINK_NETFILTER, Capture(own4, own6, port)); err != nil || errno != 0 {
 		return fmt.Errorf("capture: %v %v", errno, err)
@@ -114,6 +134,9 @@ func useNetwork(facts map[string]string) error {
 	}
 	if err := serve(facts, "captured", "[::1]:61053", far6, dial); err != nil {
 		return err
+	}
+	for _, to := range []string{far4, far6, "8.8.8.8:53", "224.0.0.251:5353", "127.0.0.1:53", "127.9.9.9:53", "198.18.0.1:53", "[::1]:53", "[fd63:6f6e:6669::1]:53"} {
+		datagram("UDP to "+to, to)
 	}
 	// A dual-stack program connects to IPv4 by a mapped address.
 	if err := serve(facts, "captured", "127.0.0.1:61053", "[::ffff:203.0.113.8]:22", dial); err != nil {
@@ -246,6 +269,9 @@ func TestNetworkOfASandbox(t *testing.T) {
 		// is, but nobody listens there.
 		"nothing, IPv4": "ENETUNREACH", "nothing, IPv6": "EADDRNOTAVAIL",
 		"routes, IPv4": "ECONNREFUSED", "routes, IPv6": "ECONNREFUSED",
+		"routes, UDP over IPv4": "sent", "routes, UDP over IPv6": "sent",
+		"UDP to 203.0.113.7:5432": "EPERM", "UDP to [2001:db8::1]:443": "EPERM", "UDP to 8.8.8.8:53": "EPERM", "UDP to 224.0.0.251:5353": "EPERM",
+		"UDP to 127.0.0.1:53": "sent", "UDP to 127.9.9.9:53": "sent", "UDP to 198.18.0.1:53": "sent", "UDP to [::1]:53": "sent", "UDP to [fd63:6f6e:6669::1]:53": "sent",
 		// A message that the kernel refuses is seen in its answer.
 		"twice":                            "EEXIST",
 		"captured 203.0.113.7:5432":        "203.0.113.7:5432",

@@ -12,13 +12,19 @@ import (
 const (
 	tableName = "confine"
 	chainName = "capture"
-	// NF_IP_PRI_NAT_DST (netfilter_ipv4.h).
+	udpName   = "udp"
+	// NF_IP_PRI_NAT_DST and NF_IP_PRI_FILTER (netfilter_ipv4.h).
 	priorityNATDestination = -100
+	priorityFilter         = 0
 )
 
 // Capture redirects every TCP connection to port, but those to loopback and to
 // the two addresses of Loopback. The original destination stays readable with
 // SO_ORIGINAL_DST.
+//
+// UDP to anywhere else fails where it is sent, with EPERM: it would arrive
+// nowhere, and a program whose socket is not connected would wait for an answer
+// instead of turning to TCP.
 func Capture(v4, v6 netip.Addr, port uint16) Batch {
 	seq := uint32(0)
 	var out Batch
@@ -37,23 +43,30 @@ func Capture(v4, v6 netip.Addr, port uint16) Batch {
 	}
 	add(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	make(unix.NFT_MSG_NEWTABLE, 0, attr(unix.NFTA_TABLE_NAME, str(tableName)))
-	priority := int32(priorityNATDestination)
-	make(unix.NFT_MSG_NEWCHAIN, 0,
-		attr(unix.NFTA_CHAIN_TABLE, str(tableName)), attr(unix.NFTA_CHAIN_NAME, str(chainName)),
-		nested(unix.NFTA_CHAIN_HOOK, attr(unix.NFTA_HOOK_HOOKNUM, be32(unix.NF_INET_LOCAL_OUT)), attr(unix.NFTA_HOOK_PRIORITY, be32(uint32(priority)))),
-		attr(unix.NFTA_CHAIN_TYPE, str("nat")))
-	rule := func(exprs ...[]byte) {
-		make(unix.NFT_MSG_NEWRULE, unix.NLM_F_APPEND,
-			attr(unix.NFTA_RULE_TABLE, str(tableName)), attr(unix.NFTA_RULE_CHAIN, str(chainName)),
-			nested(unix.NFTA_RULE_EXPRESSIONS, exprs...))
+	// chain is a chain on what the namespace sends, in which one rule is for
+	// what does not go to the namespace's own addresses.
+	chain := func(name, kind string, priority int32, other ...[]byte) {
+		make(unix.NFT_MSG_NEWCHAIN, 0,
+			attr(unix.NFTA_CHAIN_TABLE, str(tableName)), attr(unix.NFTA_CHAIN_NAME, str(name)),
+			nested(unix.NFTA_CHAIN_HOOK, attr(unix.NFTA_HOOK_HOOKNUM, be32(unix.NF_INET_LOCAL_OUT)), attr(unix.NFTA_HOOK_PRIORITY, be32(uint32(priority)))),
+			attr(unix.NFTA_CHAIN_TYPE, str(kind)))
+		rule := func(exprs ...[]byte) {
+			make(unix.NFT_MSG_NEWRULE, unix.NLM_F_APPEND,
+				attr(unix.NFTA_RULE_TABLE, str(tableName)), attr(unix.NFTA_RULE_CHAIN, str(name)),
+				nested(unix.NFTA_RULE_EXPRESSIONS, exprs...))
+		}
+		rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV4), destination4(1), equal(127), verdict(nfAccept))
+		rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV4), destination4(4), equal(v4.AsSlice()...), verdict(nfAccept))
+		if v6.IsValid() {
+			rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(netip.IPv6Loopback().AsSlice()...), verdict(nfAccept))
+			rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(v6.AsSlice()...), verdict(nfAccept))
+		}
+		rule(other...)
 	}
-	rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV4), destination4(1), equal(127), accept())
-	rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV4), destination4(4), equal(v4.AsSlice()...), accept())
-	if v6.IsValid() {
-		rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(netip.IPv6Loopback().AsSlice()...), accept())
-		rule(meta(unix.NFT_META_NFPROTO), equal(unix.NFPROTO_IPV6), destination6(), equal(v6.AsSlice()...), accept())
-	}
-	rule(meta(unix.NFT_META_L4PROTO), equal(unix.IPPROTO_TCP), load(binary.BigEndian.AppendUint16(nil, port)), redirect())
+	chain(chainName, "nat", priorityNATDestination,
+		meta(unix.NFT_META_L4PROTO), equal(unix.IPPROTO_TCP), load(binary.BigEndian.AppendUint16(nil, port)), redirect())
+	chain(udpName, "filter", priorityFilter,
+		meta(unix.NFT_META_L4PROTO), equal(unix.IPPROTO_UDP), verdict(nfDrop))
 	add(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	return out
 }
@@ -88,10 +101,15 @@ func load(value []byte) []byte {
 		nested(unix.NFTA_IMMEDIATE_DATA, attr(unix.NFTA_DATA_VALUE, value)))
 }
 
-func accept() []byte {
-	const nfAccept = 1
+// The verdicts (netfilter.h).
+const (
+	nfDrop   = 0
+	nfAccept = 1
+)
+
+func verdict(code uint32) []byte {
 	return expr("immediate", attr(unix.NFTA_IMMEDIATE_DREG, be32(unix.NFT_REG_VERDICT)),
-		nested(unix.NFTA_IMMEDIATE_DATA, nested(unix.NFTA_DATA_VERDICT, attr(unix.NFTA_VERDICT_CODE, be32(nfAccept)))))
+		nested(unix.NFTA_IMMEDIATE_DATA, nested(unix.NFTA_DATA_VERDICT, attr(unix.NFTA_VERDICT_CODE, be32(code)))))
 }
 
 func redirect() []byte {
