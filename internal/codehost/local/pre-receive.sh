@@ -4,6 +4,11 @@
 # grant is the digest of a secret that only the merge has and of that update, and
 # serves once. Don't edit: confine compares this file with its own copy, and
 # without it there is no protection and no merge.
+#
+# Nothing but branches and tags is taken: a ref below refs/replace would show the
+# pusher's content under the name of another commit. A symbolic ref is another
+# name of its target, so none is pushed to, and what a protected one leads to is
+# protected.
 set -eu
 PATH=/usr/local/bin:/usr/bin:/bin
 LC_ALL=C
@@ -19,10 +24,32 @@ if ! [ -f "$dir/protected" ] || ! [ -r "$dir/protected" ]; then
 	refuse "the list of protected branches can't be read; every push is refused"
 fi
 
+# target_of REF: what a symbolic ref leads to in the end; nothing for any other.
+target_of() {
+	status=0
+	git symbolic-ref -q "$1" 2>/dev/null || status=$?
+	[ "$status" -le 1 ]
+}
+
+targets=
+while read -r name || [ -n "$name" ]; do
+	target=$(target_of "$name") || refuse "git can't read the protected branch; every push is refused"
+	[ -z "$target" ] || targets="$targets $target "
+done <"$dir/protected"
+
 count=0
 hit=
 while read -r old new ref; do
 	count=$((count + 1))
+	case $ref in
+	refs/heads/?* | refs/tags/?*) ;;
+	*) refuse "$ref is neither a branch nor a tag: nothing else is taken" ;;
+	esac
+	target=$(target_of "$ref") || refuse "git can't read $ref"
+	[ -z "$target" ] || refuse "$ref is another name of $target: push to that"
+	case $targets in
+	*" $ref "*) refuse "$ref is what a protected branch leads to: open a pull request" ;;
+	esac
 	while read -r name || [ -n "$name" ]; do
 		if [ "$ref" = "$name" ]; then
 			hit=$ref

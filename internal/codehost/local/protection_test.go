@@ -182,12 +182,19 @@ func TestHookScript(t *testing.T) {
 		"twice":                     {string(base) + "\n", good + good, false},
 		"others":                    {string(base) + "\n", free + strings.ReplaceAll(free, "free", "main2"), true},
 		"two protected":             {"refs/heads/free\n" + string(base) + "\n", good + free, false},
-		"a name that is a pattern":  {"refs/heads/*\n", good + free, true},
+		"a name that is a pattern":  {"refs/heads/f.ee\n", good + free, true},
 		"a name with a shell in it": {string(base) + "\n", zero + " " + one + " refs/heads/$(touch${IFS}owned)`id`\n", true},
+		"a name that git refuses":   {"refs/heads/*\n", free, false},
 		"no list":                   {"", free, false},
+		"neither branch nor tag":    {string(base) + "\n", zero + " " + one + " refs/replace/" + one + "\n", false},
+		"beside a free branch":      {string(base) + "\n", free + zero + " " + one + " refs/notes/x\n", false},
+		"tag":                       {string(base) + "\n", zero + " " + one + " refs/tags/v1\n", true},
 	}
 	for name, test := range tests {
 		dir := t.TempDir()
+		if out, err := plainGit(t, dir, "init", "-q", "--bare", "--template="); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
 		if err := os.Mkdir(dir+"/confine", 0o700); err != nil {
 			t.Fatal(err)
 		}
