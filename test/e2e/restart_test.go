@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -141,6 +142,27 @@ func TestHangUpThatIsIgnoredEndsNothing(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), ": merged") {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// TestReaderThatIsGone: a run whose output nobody reads any more goes on.
+func TestReaderThatIsGone(t *testing.T) {
+	p := newProject(t, "")
+	config := p.configure(t, "sleep 0.5; echo said; "+fix, "")
+	cmd := exec.Command(program(t), "work", "--config", config, "--issue", "1", "--state", p.state)
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "implement") {
+	}
+	out.Close()
+	if err := cmd.Wait(); err != nil || p.tip(t) == p.base {
+		t.Errorf("%v: the base is at %s", err, p.tip(t))
 	}
 }
 
@@ -305,6 +327,36 @@ func (p *project) mergedOnce(t *testing.T, landed any) {
 	if p.tip(t) != landed {
 		t.Errorf("the base is at %s", p.tip(t))
 	}
+}
+
+// TestKilledMergeOfAnotherRepository: only the code host that was asked to merge
+// knows; a start for another repository leaves the run to one that can ask.
+func TestKilledMergeOfAnotherRepository(t *testing.T) {
+	p, other := newProject(t, fix), newProject(t, fix)
+	died := make(chan struct{})
+	o := p.o
+	o.Host = &dyingHost{p.host, p.host.Dir(), true}
+	go func() {
+		defer close(died)
+		_, _ = engine.Work(context.Background(), o, 1, engine.UntilMerge)
+	}()
+	<-died
+	ids, _ := filepath.Glob(filepath.Join(p.state, "runs", "*-1"))
+	if len(ids) != 1 {
+		t.Fatalf("runs %v", ids)
+	}
+	id := filepath.Base(ids[0])
+	other.state, other.o.StateDir, other.o.Config.Repository = p.state, p.state, "other"
+	if rec, err := other.work(t, engine.UntilMerge); err != nil || rec.State != engine.Merged || rec.Run == id {
+		t.Fatalf("%v: run %s %s %q", err, rec.Run, rec.State, rec.Reason)
+	}
+	if rec := p.record(t, id); rec.State != engine.Running {
+		t.Errorf("a start that can't know calls it %s: %s", rec.State, rec.Reason)
+	}
+	if rec, err := p.work(t, engine.UntilMerge); err != nil || rec.State != engine.Merged || rec.Run != id {
+		t.Errorf("%v: run %s %s %q", err, rec.Run, rec.State, rec.Reason)
+	}
+	p.mergedOnce(t, p.tip(t))
 }
 
 // TestKilledBeforeLanding: the base has nothing, so nothing is called merged.
