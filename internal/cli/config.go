@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"confine/internal/plaintext"
 	"confine/internal/tenant"
 )
 
@@ -20,7 +21,8 @@ func newConfigCommand(f *frame) *cobra.Command {
 			Use:   "check FILE...",
 			Short: "Check configurations and report every problem in them",
 			Long: `Check tenant configurations. Every problem is reported with file, line, column,
-field and what is accepted. The exit status is 2 if there is any.`,
+field and what is accepted. All files are checked, also after one that can't be
+read. The exit status is 2 if there is any problem.`,
 			Example: `  confine config check tenant.yaml
   confine config check --json *.yaml`,
 			Args: cobra.MinimumNArgs(1),
@@ -52,17 +54,20 @@ field and what is accepted. The exit status is 2 if there is any.`,
 	return cmd
 }
 
-// checkConfigs checks all files before it says so.
+// checkConfigs checks all files before it says what is wrong with any.
 func checkConfigs(f *frame, names []string) error {
 	problems := tenant.Problems{}
+	var failed []error
 	for _, name := range names {
 		_, err := tenant.Load(name)
 		var found tenant.Problems
 		switch {
 		case errors.As(err, &found):
 			problems = append(problems, found...)
+			failed = append(failed, found)
 		case err != nil:
-			return &ExitError{Status: ExitUsage, Err: err}
+			problems = append(problems, tenant.Problem{File: plaintext.Line(name, 200), Message: plaintext.Line(err.Error(), maxErrorText)})
+			failed = append(failed, err)
 		case !f.json:
 			if err := f.printf("%s: ok\n", name); err != nil {
 				return err
@@ -73,13 +78,13 @@ func checkConfigs(f *frame, names []string) error {
 		if err := f.printJSON(problems); err != nil {
 			return err
 		}
-		if len(problems) > 0 {
+		if len(failed) > 0 {
 			return &ExitError{Status: ExitUsage}
 		}
 		return nil
 	}
-	if len(problems) > 0 {
-		return &ExitError{Status: ExitUsage, Err: problems}
+	if len(failed) > 0 {
+		return &ExitError{Status: ExitUsage, Err: errors.Join(failed...)}
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,10 +78,11 @@ func (o *localInitOptions) run(ctx context.Context, f *frame, dir string) error 
 	if err != nil {
 		return err
 	}
+	left := &leftOut{}
 	host, err := local.Init(ctx, abs, local.InitOptions{
 		People: people, RequiredChecks: o.checks,
 		First: func(ctx context.Context, repo *gitcmd.Repo) (gitcmd.Hash, error) {
-			tree, err := importTree(ctx, repo, o.from)
+			tree, err := importTree(ctx, repo, o.from, left)
 			if err != nil {
 				return "", err
 			}
@@ -94,82 +94,14 @@ func (o *localInitOptions) run(ctx context.Context, f *frame, dir string) error 
 		return err
 	}
 	if f.json {
-		return f.printJSON(map[string]string{"dir": host.Dir(), "url": "local:" + host.Dir()})
+		return f.printJSON(struct {
+			Dir     string        `json:"dir"`
+			URL     string        `json:"url"`
+			LeftOut []leftOutFile `json:"left_out"`
+		}{host.Dir(), "local:" + host.Dir(), append([]leftOutFile{}, left.files...)})
 	}
+	left.show(f.Stderr)
 	return f.printf("%s\n", "local:"+host.Dir())
-}
-
-// maxImportFile caps one file of a first commit.
-const maxImportFile = 64 << 20
-
-// importTree writes the regular files below dir as a tree. Links, special files
-// and what git keeps for itself are left out.
-func importTree(ctx context.Context, repo *gitcmd.Repo, dir string) (gitcmd.Hash, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	return importDir(ctx, repo, root)
-}
-
-func importDir(ctx context.Context, repo *gitcmd.Repo, root *os.Root) (gitcmd.Hash, error) {
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return "", err
-	}
-	var out []gitcmd.TreeEntry
-	for _, e := range entries {
-		if strings.EqualFold(e.Name(), ".git") {
-			continue
-		}
-		switch {
-		case e.IsDir():
-			sub, err := root.OpenRoot(e.Name())
-			if err != nil {
-				return "", err
-			}
-			h, err := importDir(ctx, repo, sub)
-			sub.Close()
-			if err != nil {
-				return "", err
-			}
-			if h != repo.EmptyTree() {
-				out = append(out, gitcmd.TreeEntry{Mode: 0o40000, Type: "tree", Hash: h, Path: e.Name()})
-			}
-		case e.Type().IsRegular():
-			entry, err := importFile(ctx, repo, root, e)
-			if err != nil {
-				return "", err
-			}
-			out = append(out, entry)
-		}
-	}
-	if len(out) == 0 {
-		return repo.EmptyTree(), nil
-	}
-	return repo.MkTree(ctx, out)
-}
-
-func importFile(ctx context.Context, repo *gitcmd.Repo, root *os.Root, e fs.DirEntry) (gitcmd.TreeEntry, error) {
-	file, err := root.Open(e.Name())
-	if err != nil {
-		return gitcmd.TreeEntry{}, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return gitcmd.TreeEntry{}, err
-	}
-	if info.Size() > maxImportFile {
-		return gitcmd.TreeEntry{}, fmt.Errorf("import %q: larger than 64 MiB", e.Name())
-	}
-	h, err := repo.HashObject(ctx, io.LimitReader(file, maxImportFile))
-	mode := gitcmd.Mode(0o100644)
-	if info.Mode()&0o111 != 0 {
-		mode = 0o100755
-	}
-	return gitcmd.TreeEntry{Mode: mode, Type: "blob", Hash: h, Path: e.Name()}, err
 }
 
 type localIssueOptions struct{ title, author, body string }
@@ -202,8 +134,9 @@ func (o *localIssueOptions) run(ctx context.Context, f *frame, dir string) error
 		return err
 	}
 	host, err := local.Open(ctx, abs, local.OpenOptions{})
-	if errors.Is(err, fs.ErrNotExist) {
-		return usagef("confine local issue", "%q is no local code host: make one with confine local init", dir)
+	var bad *local.OpenError
+	if errors.As(err, &bad) {
+		return &ExitError{Status: ExitUsage, Err: bad}
 	}
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,11 +38,9 @@ func openEngine(ctx context.Context, f *frame, c *tenant.Config, state string) (
 		return engine.Options{}, err
 	}
 	host, err := local.Open(ctx, c.Repo.URL.Path, local.OpenOptions{})
-	if errors.Is(err, fs.ErrNotExist) {
-		return engine.Options{}, &policyError{
-			rule: "repository", field: "repo.url", text: fmt.Sprintf("open repository: there is no local code host at %q", c.Repo.URL.Path),
-			hint: "make one with confine local init " + c.Repo.URL.Path + " --from DIRECTORY, or correct repo.url",
-		}
+	var bad *local.OpenError
+	if errors.As(err, &bad) {
+		return engine.Options{}, &policyError{rule: "repository", field: "repo.url", text: "open repository: " + bad.Error(), hint: bad.Hint()}
 	}
 	if err != nil {
 		return engine.Options{}, fmt.Errorf("open repository: %w", err)

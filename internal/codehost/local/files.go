@@ -39,6 +39,13 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // Hint says what would mend it.
 func (e *FileError) Hint() string {
+	if errors.Is(e.Err, fs.ErrPermission) {
+		return notPermittedHint
+	}
+	var inner interface{ Hint() string }
+	if errors.As(e.Err, &inner) {
+		return inner.Hint()
+	}
 	return "correct the file, or put it back from a backup; nothing was changed"
 }
 

@@ -48,9 +48,11 @@ type hostFile struct {
 	Version int `yaml:"version"`
 }
 
-// Open opens the host in a directory that Init made.
+// Open opens the host in a directory that Init made. Where the directory is to
+// blame the error is an *OpenError.
 func Open(ctx context.Context, dir string, o OpenOptions) (*Host, error) {
-	fail := func(err error) (*Host, error) { return nil, fmt.Errorf("open local code host %q: %w", dir, err) }
+	named := dir
+	fail := func(err error) (*Host, error) { return nil, openError(named, err) }
 	if !filepath.IsAbs(dir) {
 		return fail(errors.New("want an absolute path"))
 	}
@@ -70,7 +72,7 @@ func Open(ctx context.Context, dir string, o OpenOptions) (*Host, error) {
 	}
 	data, _, err := read(h.path("host.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fail(errors.New("there is no host.yaml: it was not made by Init, or only in part"))
+		return fail(errNoHost)
 	}
 	if err != nil {
 		return fail(err)
@@ -86,7 +88,10 @@ func Open(ctx context.Context, dir string, o OpenOptions) (*Host, error) {
 		return fail(err)
 	}
 	if h.repo, err = gitcmd.Open(ctx, h.path("repo.git")); err != nil {
-		return fail(err)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("open local code host %q: %w", named, err)
+		}
+		return fail(&FileError{h.path("repo.git"), err})
 	}
 	return h, nil
 }
