@@ -107,11 +107,20 @@ func (l *locator) search() (*Refusal, error) {
 		if slices.Contains(l.named, string(h)) {
 			return &Refusal{Commit: h}, nil
 		}
-		c, err := l.repo.ReadCommit(l.ctx, h, maxCommitBytes)
+	}
+	err := l.repo.ReadObjects(l.ctx, l.commits, locateBytes, func(o gitcmd.Object, content io.Reader) error {
+		raw, err := io.ReadAll(io.LimitReader(content, maxCommitBytes))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		level = append(level, spot{tree: c.Tree, commit: h})
+		c, err := gitcmd.ParseCommit(raw)
+		if err == nil && len(c.Tree) == len(o.Hash) {
+			level = append(level, spot{tree: c.Tree, commit: o.Hash})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for len(level) > 0 {
 		next, found, err := l.look(level)
