@@ -78,12 +78,12 @@ func TestNoSecretWhereUntrustedCodeRuns(t *testing.T) {
 		})
 	}
 	for name, text := range map[string]string{
-		"neighbours":    gate(`TOKENIZERS_PARALLELISM: "false", KEYBOARD: us, MAX_TOKENS: "4000", SECRETARY: ada, CGO_ENABLED: "0", MONKEY: "1", KEY_COUNT: "3"`),
-		"off": gate(`USE_TOKEN: "false", NO_PASSWORD: "true"`),
-		"local URL":     gate(`DATABASE_URL: "postgres://postgres:postgres@localhost/test"`),
-		"hashes":        gate(`COMMIT: "0123456789abcdef0123456789abcdef01234567"`),
-		"model key":     agent("ANTHROPIC_API_KEY: " + anthropicKey + ", OPENAI_API_KEY: dummy"),
-		"commands":      setup("go mod download"),
+		"neighbours": gate(`TOKENIZERS_PARALLELISM: "false", KEYBOARD: us, MAX_TOKENS: "4000", SECRETARY: ada, CGO_ENABLED: "0", MONKEY: "1", KEY_COUNT: "3"`),
+		"off":        gate(`USE_TOKEN: "false", NO_PASSWORD: "true"`),
+		"local URL":  gate(`DATABASE_URL: "postgres://postgres:postgres@localhost/test"`),
+		"hashes":     gate(`COMMIT: "0123456789abcdef0123456789abcdef01234567"`),
+		"model key":  agent("ANTHROPIC_API_KEY: " + anthropicKey + ", OPENAI_API_KEY: dummy"),
+		"commands":   setup("go mod download"),
 	} {
 		if _, problems := Parse("t.yaml", []byte(text)); len(problems) > 0 {
 			t.Errorf("%s: %v", name, problems)
