@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"confine/internal/agent"
 	"confine/internal/codehost"
 	"confine/internal/engine"
 )
