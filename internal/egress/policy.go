@@ -162,10 +162,17 @@ func (p Policy) MayResolve(host Host) bool {
 // ConfigLine is the line of a tenant's config that would allow the attempt, or
 // "" when none can.
 func (v Verdict) ConfigLine() string {
+	at := HostPort{v.Attempt.Host, v.Attempt.Port}
+	if v.inspected() {
+		private := ""
+		if v.Rule.Private {
+			private = ", private: true"
+		}
+		return fmt.Sprintf("egress: {allow: [{host: %q, proto: tcp%s}]}", at.String(), private)
+	}
 	if !v.liftable() {
 		return ""
 	}
-	at := HostPort{v.Attempt.Host, v.Attempt.Port}
 	if v.Reason == ReasonPrivate {
 		return privateLine(at)
 	}
@@ -183,6 +190,18 @@ func (v Verdict) RunFlag() string {
 
 func privateLine(at HostPort) string {
 	return fmt.Sprintf("egress: {allow: [{host: %q, private: true}]}", at.String())
+}
+
+// inspected reports whether the connection was refused for what it carried on a
+// port that says nothing of it: a rule for tcp would not have looked.
+func (v Verdict) inspected() bool {
+	switch {
+	case v.Allowed || v.Attempt.Host == "" || v.Rule.Host == "" || v.Rule.Proto != ProtoAuto:
+		return false
+	case v.Attempt.Port == 0 || v.Attempt.Port == 80 || v.Attempt.Port == 443:
+		return false
+	}
+	return v.Reason == ReasonNotHTTP || v.Reason == ReasonNotTLS
 }
 
 // liftable reports whether an allow rule for exactly this name and port would

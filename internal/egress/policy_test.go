@@ -331,3 +331,33 @@ func TestCollectorKeepsFaultsApart(t *testing.T) {
 		}
 	}
 }
+
+// A refusal of what a connection carried names the rule that would not look, and
+// only where the port says nothing and the rule left it open.
+func TestConfigLineForWhatIsInspected(t *testing.T) {
+	rule := Rule{Host: "a.test", Port: 8090}
+	tests := []struct {
+		port   uint16
+		change func(*Rule)
+		reason Reason
+		want   string
+	}{
+		{8090, nil, ReasonNotHTTP, `egress: {allow: [{host: "a.test:8090", proto: tcp}]}`},
+		{8090, nil, ReasonNotTLS, `egress: {allow: [{host: "a.test:8090", proto: tcp}]}`},
+		{8090, func(r *Rule) { r.Private = true }, ReasonNotHTTP, `egress: {allow: [{host: "a.test:8090", proto: tcp, private: true}]}`},
+		{8090, func(r *Rule) { r.Proto = ProtoHTTP }, ReasonNotHTTP, ""},
+		{8090, nil, ReasonHTTPHost, ""},
+		{8090, nil, ReasonTLSName, ""},
+		{80, nil, ReasonNotHTTP, ""},
+		{443, nil, ReasonNotTLS, ""},
+	}
+	for _, tt := range tests {
+		v := Verdict{Attempt: Attempt{Host: "a.test", Port: tt.port}, Rule: rule, Reason: tt.reason}
+		if tt.change != nil {
+			tt.change(&v.Rule)
+		}
+		if got := v.ConfigLine(); got != tt.want || v.RunFlag() != "" {
+			t.Errorf("%+v: %q, %q", tt, got, v.RunFlag())
+		}
+	}
+}

@@ -100,64 +100,94 @@ func (s *session) carry(client *stream, v egress.Verdict, server net.Conn) {
 	defer s.release(d.conn)
 	up := &stream{Conn: d.conn}
 
-	var before func() error
+	var inspect func(*stream) (bool, error)
 	if proto == egress.ProtoAuto {
-		switch ok, http := s.sniff(client, up, v); {
-		case !ok:
+		switch kind, rest := s.sniff(client, up, v); kind {
+		case isRefused:
 			return
-		case http:
+		case isRequest:
 			s.serveHTTP(client, &v, up)
 			return
-		case len(client.buf) == 0:
-			// The server spoke first. What the client then begins with is
-			// looked at all the same.
-			before = func() error { return s.lateHello(client, v) }
+		case isOther:
+			inspect = rest
 		}
 	}
 	record := Connection{Start: start, To: egress.HostPort{Host: v.Attempt.Host, Port: v.Attempt.Port}, Addr: d.conn.RemoteAddr().String(), Program: program}
-	record.Up, record.Down = splice(client, up, before)
+	record.Up, record.Down = splice(client, up, inspect)
 	s.carried(record)
 }
 
+// found is what a connection of no given protocol turned out to be.
+type found int
+
+const (
+	isRefused found = iota
+	isRequest
+	isOther
+)
+
 // sniff waits for either side's first bytes and judges the client's by what
-// they are. ok is false when they were refused.
-func (s *session) sniff(client, up *stream, v egress.Verdict) (ok, http bool) {
+// they are. For what is neither a request nor refused it returns how to look at
+// the bytes that follow, or nil where that need not be.
+func (s *session) sniff(client, up *stream, v egress.Verdict) (found, func(*stream) (bool, error)) {
+	line := new(opening)
 	if !firstToSpeak(client, up) {
-		return true, false
+		// The server spoke first. What the client then begins with is looked at
+		// all the same.
+		return isOther, s.inspect(v, line)
 	}
 	if len(client.buf) == 0 { // it ended without a word
-		return true, false
+		return isOther, nil
 	}
 	if client.buf[0] == recordHandshake {
 		r, ok := s.checkHello(client, v)
 		if r != nil {
 			s.refuse(client, *r)
 		}
-		return ok, false
+		if !ok {
+			return isRefused, nil
+		}
+		return isOther, nil
 	}
-	switch looksLikeHTTP(client, headTime) {
+	switch line.hold(client, headTime) {
 	case isHTTP:
-		return true, true
+		return isRequest, nil
 	case notHTTP:
-		return true, false
+		return isOther, nil
 	}
-	refusal := egress.Refusal{Verdict: v, Detail: "a request line was begun and not finished"}
-	refusal.Verdict.Allowed, refusal.Verdict.Reason = false, egress.ReasonNotHTTP
-	s.refuse(client, s.report(refusal, client.RemoteAddr()))
-	return false, false
+	if !line.request() {
+		return isOther, s.inspect(v, line)
+	}
+	s.refuse(client, s.report(notPlainHTTP(v, "a request line was begun and not finished"), client.RemoteAddr()))
+	return isRefused, nil
+}
+
+func notPlainHTTP(v egress.Verdict, detail string) egress.Refusal {
+	v.Allowed, v.Reason = false, egress.ReasonNotHTTP
+	return egress.Refusal{Verdict: v, Detail: detail}
 }
 
 var errRefused = errors.New("refused")
 
-func (s *session) lateHello(client *stream, v egress.Verdict) error {
-	client.limit(0)
-	if err := client.fill(1); err != nil || client.buf[0] != recordHandshake {
-		return nil // splice meets the error itself
+// inspect returns what looks at a client's bytes on their way, each once, until
+// it returns true. line is what it has begun with.
+func (s *session) inspect(v egress.Verdict, line *opening) func(*stream) (bool, error) {
+	return func(client *stream) (bool, error) {
+		if line.seen == 0 && client.buf[0] == recordHandshake {
+			if _, ok := s.checkHello(client, v); !ok {
+				return false, errRefused
+			}
+			return true, nil
+		}
+		switch line.scan(client.buf) {
+		case notHTTP:
+			return true, nil
+		case isHTTP:
+			s.report(notPlainHTTP(v, "a request that came late or in parts"), client.RemoteAddr())
+			return false, errRefused
+		}
+		return false, nil
 	}
-	if _, ok := s.checkHello(client, v); !ok {
-		return errRefused
-	}
-	return nil
 }
 
 // checkHello reads the ClientHello and compares its name with the one that was

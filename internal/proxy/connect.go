@@ -25,9 +25,13 @@ func (s *session) serveConnect(conn net.Conn) {
 		c.serve(h)
 		return
 	}
-	a, err := parseAuthority(h.target, 0)
-	if err == nil {
-		err = sameHost(h, a)
+	asked := h.target
+	a, err := parseAuthority(asked, 0)
+	host := a
+	if err == nil && h.host != "" {
+		// Many clients leave the port out of it.
+		asked = h.host
+		host, err = parseAuthority(asked, a.Port)
 	}
 	var he *headError
 	switch {
@@ -39,7 +43,11 @@ func (s *session) serveConnect(conn net.Conn) {
 		c.rejectHead(err)
 		return
 	case err != nil:
-		c.answer(403, s.report(egress.Refusal{Asked: h.target, Verdict: egress.Verdict{Reason: egress.ReasonMalformed}}, conn.RemoteAddr()).Notice())
+		c.answer(403, s.report(egress.Refusal{Asked: asked, Verdict: egress.Verdict{Reason: egress.ReasonMalformed}}, conn.RemoteAddr()).Notice())
+		return
+	}
+	if host != a {
+		c.answer(403, s.report(*c.mismatch(host, a), conn.RemoteAddr()).Notice())
 		return
 	}
 	v := s.decide(a)
@@ -63,17 +71,4 @@ func (s *session) serveConnect(conn net.Conn) {
 	held, _ := c.r.Peek(c.r.Buffered())
 	client.buf = append(append([]byte(nil), held...), client.buf...)
 	s.carry(client, v, server)
-}
-
-// sameHost checks a CONNECT request's Host against its target. Many clients
-// leave the port out of it.
-func sameHost(h *head, a egress.Attempt) error {
-	host, err := parseAuthority(h.host, a.Port)
-	if err != nil {
-		return err
-	}
-	if host != a {
-		return malformed("Host and the CONNECT target differ")
-	}
-	return nil
 }

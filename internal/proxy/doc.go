@@ -15,8 +15,10 @@
 // HTTP inside TLS, and encrypted ClientHellos are judged by their outer name;
 // look into a connection whose rule says tcp; carry UDP other than its own name
 // service. On a port other than 80 and 443 a rule without a protocol inspects
-// what begins as TLS or HTTP/1 and passes what does not: who wants more there
-// writes the protocol into the rule.
+// what begins as TLS or, to the most lenient server, as HTTP, and passes what
+// does not: a request behind another protocol's first line, or in a protocol of
+// its own (FastCGI, AJP), is not seen. Who wants more there writes the protocol
+// into the rule.
 //
 // The caller makes one Server for a run and calls Serve for each sandbox.
 package proxy

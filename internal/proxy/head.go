@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"confine/internal/egress"
 )
@@ -27,7 +27,7 @@ type head struct {
 	target  string
 	minor   int // of HTTP/1.x
 	fields  []field
-	host    string // the one Host field
+	host    string // the one Host field; may be missing of CONNECT in HTTP/1.0
 	length  int64  // of the body; -1 for none or chunked
 	chunked bool
 }
@@ -106,7 +106,8 @@ func (h *head) parseRequestLine(line string) error {
 		return malformed("the request line is not one")
 	}
 	for i := range len(target) {
-		if c := target[i]; c <= ' ' || c >= 0x7f {
+		// Servers differ on whether a # ends the path.
+		if c := target[i]; c <= ' ' || c >= 0x7f || c == '#' {
 			return malformed("the request target holds %q", string(rune(c)))
 		}
 	}
@@ -114,6 +115,8 @@ func (h *head) parseRequestLine(line string) error {
 	case "HTTP/1.1":
 		h.minor = 1
 	case "HTTP/1.0":
+	case "HTTP/2.0":
+		return malformed("HTTP/2 in the clear can't be decided request by request")
 	default:
 		return malformed("the version is not HTTP/1.0 or HTTP/1.1")
 	}
@@ -145,10 +148,14 @@ func (h *head) parseField(line string) error {
 // check reads the fields that say where a request goes and where it ends.
 func (h *head) check() error {
 	hosts := h.values("Host")
-	if len(hosts) != 1 || hosts[0] == "" {
-		return malformed("there is not exactly one Host")
+	switch {
+	case len(hosts) > 1:
+		return malformed("there is more than one Host")
+	case len(hosts) == 1 && hosts[0] != "":
+		h.host = hosts[0]
+	case h.method != http.MethodConnect || h.minor != 0:
+		return malformed("there is no Host, which says which site is meant, in HTTP/1.0 too")
 	}
-	h.host = hosts[0]
 	lengths, codings := h.values("Content-Length"), h.values("Transfer-Encoding")
 	switch {
 	case len(lengths)+len(codings) == 0:
@@ -252,47 +259,4 @@ func attemptAt(a egress.Attempt, text string, given bool, otherwise uint16) (egr
 		return egress.Attempt{}, malformed("the port is missing")
 	}
 	return a, nil
-}
-
-// likeness is what the first bytes of a client are.
-type likeness int
-
-const (
-	unclear likeness = iota // could still become a request; the zero value
-	isHTTP
-	notHTTP
-)
-
-// looksLikeHTTP says whether what a client sent begins like an HTTP/1 request.
-// It reads to the end of the first line where that could be one, for at most
-// limit, and holds all of it. Every method that servers know is of capital
-// letters; few other protocols begin with such a word and no line.
-func looksLikeHTTP(client *stream, limit time.Duration) likeness {
-	client.limit(limit)
-	defer client.limit(0)
-	start, method := 0, true // of the line, and whether its first word goes on
-	for at := range maxHead {
-		if err := client.fill(at + 1); err == io.EOF {
-			return notHTTP // all there will be, and no line of it
-		} else if err != nil {
-			return unclear
-		}
-		switch c := client.buf[at]; {
-		case at == start && (c == '\r' || c == '\n'): // servers skip empty lines
-			start++
-		case c == '\n':
-			line := strings.TrimSuffix(string(client.buf[start:at]), "\r")
-			if strings.HasSuffix(line, " HTTP/1.1") || strings.HasSuffix(line, " HTTP/1.0") {
-				return isHTTP
-			}
-			return notHTTP
-		case method && c == ' ' && at > start:
-			method = false
-		case method && (at-start >= maxMethod || c < 'A' || c > 'Z'):
-			return notHTTP
-		case c < ' ' && c != '\r':
-			return notHTTP
-		}
-	}
-	return unclear
 }

@@ -324,12 +324,30 @@ var hopByHop = []string{
 	"Proxy-Authorization", "Proxy-Authenticate", "Transfer-Encoding", "Content-Length", "Host", "Expect",
 }
 
+// targetURL is the URL that net/http writes as target, byte by byte. url.Parse
+// would refuse some paths that servers take, and write others anew.
+func targetURL(target string) (*url.URL, error) {
+	path, query, asks := strings.Cut(target, "?")
+	u := &url.URL{Opaque: path, RawQuery: query, ForceQuery: asks}
+	if strings.HasPrefix(path, "//") {
+		// An opaque one would be written behind a scheme.
+		decoded, err := url.PathUnescape(path)
+		if u.Opaque, u.Path, u.RawPath = "", decoded, path; err != nil {
+			u.Path = ""
+		}
+	}
+	if u.RequestURI() != target {
+		return nil, malformed("the request target begins with two slashes and is not fully escaped")
+	}
+	return u, nil
+}
+
 // request makes the request that goes upstream from the head that was decided.
 // go100 tells the client to go on, where it waits for that.
 func (c *httpConn) request(ctx context.Context, h *head, a egress.Attempt, go100 func()) (*http.Request, *body, error) {
-	u, err := url.ParseRequestURI(h.target)
+	u, err := targetURL(h.target)
 	if err != nil {
-		return nil, nil, malformed("the request target is not a path")
+		return nil, nil, err
 	}
 	u.Scheme, u.Host = "http", a.String()
 	header := http.Header{}

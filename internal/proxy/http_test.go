@@ -210,7 +210,7 @@ func TestHTTPRefuses(t *testing.T) {
 		{"CONNECT IPv6", "CONNECT [fd00:ec2::254]:80 HTTP/1.1\r\nHost: [fd00:ec2::254]:80\r\n\r\n", 403},
 		{"CONNECT numeric", "CONNECT 0xa9fea9fe:80 HTTP/1.1\r\nHost: 0xa9fea9fe:80\r\n\r\n", 403},
 		{"CONNECT zero byte", "CONNECT denied.test\x00.allowed.test:80 HTTP/1.1\r\n" + ok + "\r\n", 400},
-		{"CONNECT other host", "CONNECT allowed.test:80 HTTP/1.1\r\nHost: denied.test\r\n\r\n", 400},
+		{"CONNECT other host", "CONNECT allowed.test:80 HTTP/1.1\r\nHost: denied.test\r\n\r\n", 403},
 		{"CONNECT without port", "CONNECT allowed.test HTTP/1.1\r\n" + ok + "\r\n", 400},
 		{"CONNECT port 0", "CONNECT allowed.test:0 HTTP/1.1\r\n" + ok + "\r\n", 400},
 		{"CONNECT with a user", "CONNECT u@allowed.test:80 HTTP/1.1\r\n" + ok + "\r\n", 403},

@@ -21,7 +21,7 @@ func (s *session) refuse(client *stream, r egress.Refusal) {
 		answer = []byte{21, 3, 3, 0, 2, 2, 49}
 	case strings.HasPrefix(string(first), "SSH-") || len(first) == 0 && r.Verdict.Attempt.Port == 22:
 		answer = sshRefusal(r)
-	case len(first) > 0 && looksLikeHTTP(client, drainTime) == isHTTP:
+	case len(first) > 0 && new(opening).hold(client, drainTime) == isHTTP:
 		answer = httpAnswer(403, r.Notice())
 	}
 	if len(answer) > 0 {

@@ -88,6 +88,9 @@ const (
 type flow struct {
 	from, to *stream
 	last     *atomic.Int64 // when either direction last carried something
+	// inspect, where set, looks at bytes before they are carried, until it
+	// returns true. Those that are held already are not for it.
+	inspect func(*stream) (done bool, err error)
 }
 
 // run copies until from ends, then ends to's half too. It returns the bytes
@@ -99,6 +102,12 @@ func (f flow) run() (total int64, err error) {
 		f.from.buf = nil
 		total += int64(n)
 		if err != nil {
+			return total, err
+		}
+	}
+	if f.inspect != nil {
+		n, err := f.inspected()
+		if total += n; err != nil {
 			return total, err
 		}
 	}
@@ -115,15 +124,44 @@ func (f flow) run() (total int64, err error) {
 			return total, closeWrite(f.to.Conn)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return total, err
-		case time.Since(time.Unix(0, f.last.Load())) > idleLimit:
+		case f.idle():
 			return total, err
 		}
 	}
 }
 
-// splice carries both directions until both ended or one broke. before runs
-// ahead of the client's first byte and may refuse it.
-func splice(client, server *stream, before func() error) (up, down int64) {
+func (f flow) idle() bool { return time.Since(time.Unix(0, f.last.Load())) > idleLimit }
+
+// inspected carries bytes for as long as they are looked at. An end is left for
+// run to meet again.
+func (f flow) inspected() (total int64, err error) {
+	for done := false; !done; {
+		f.from.limit(idleStep)
+		err := f.from.fill(1)
+		switch {
+		case errors.Is(err, io.EOF):
+			return total, nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && !f.idle():
+			continue
+		case err != nil:
+			return total, err
+		}
+		if done, err = f.inspect(f.from); err != nil {
+			return total, err
+		}
+		n, err := f.to.Conn.Write(f.from.buf)
+		f.from.buf = f.from.buf[:0]
+		f.last.Store(time.Now().UnixNano())
+		if total += int64(n); err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// splice carries both directions until both ended or one broke. inspect, where
+// not nil, looks at what the client sends next and may refuse it.
+func splice(client, server *stream, inspect func(*stream) (bool, error)) (up, down int64) {
 	var last atomic.Int64
 	last.Store(time.Now().UnixNano())
 	done := make(chan struct{})
@@ -134,14 +172,8 @@ func splice(client, server *stream, before func() error) (up, down int64) {
 			abort(client, server)
 		}
 	}()
-	err := error(nil)
-	if before != nil {
-		err = before()
-	}
-	if err == nil {
-		up, err = flow{from: client, to: server, last: &last}.run()
-	}
-	if err != nil {
+	var err error
+	if up, err = (flow{from: client, to: server, last: &last, inspect: inspect}).run(); err != nil {
 		abort(client, server)
 	}
 	<-done
