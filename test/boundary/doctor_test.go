@@ -214,6 +214,7 @@ func TestWhatIsNotMountedIsNamed(t *testing.T) {
 
 // TestSlowGitIsNotWaitedFor: a git that does not answer is one that does not work.
 func TestSlowGitIsNotWaitedFor(t *testing.T) {
+	t.Parallel() // mostly waiting
 	dir := t.TempDir()
 	slow := filepath.Join(dir, "git")
 	if err := os.WriteFile(slow, []byte("#!/bin/sh\nsleep 600\n"), 0o755); err != nil {

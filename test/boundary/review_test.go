@@ -92,6 +92,7 @@ func TestSpecialFilesOfARunAreTakenAway(t *testing.T) {
 
 // A deep tree made the review slow, and no run started there again.
 func TestDeepTreesAreReviewed(t *testing.T) {
+	t.Parallel() // mostly waiting
 	dir := t.TempDir()
 	begin := time.Now()
 	got := reviewed(t, dir, nil, `perl -e 'for (1..6000) { mkdir "d" or die $!; chdir "d" or die $! } open F, ">.envrc" or die $!'`)

@@ -249,6 +249,7 @@ func TestOutputOnATerminalIsFilteredWithoutASession(t *testing.T) {
 
 // TestClosedTerminalEndsACommandThatIgnoresIt: there is nobody left to do so.
 func TestClosedTerminalEndsACommandThatIgnoresIt(t *testing.T) {
+	t.Parallel() // mostly waiting
 	mark := uniqueSeconds(t)
 	s, cmd := onTerminal(t, t.TempDir(), 24, 80, program(t), "run", "--", "sh", "-c", "trap '' HUP TERM INT; echo ready; while :; do sleep "+mark+"; done")
 	s.waitFor("ready")

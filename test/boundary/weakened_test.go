@@ -213,6 +213,7 @@ func weakenedProgram(t *testing.T) string {
 }
 
 func TestVerifySeesEachLayerThatIsLeftOut(t *testing.T) {
+	t.Parallel() // mostly waiting
 	program := weakenedProgram(t)
 	run := func(t *testing.T, name, group string) map[string]probeResult {
 		t.Helper()

@@ -241,14 +241,17 @@ func TestMemoryLimitCountsEveryKind(t *testing.T) {
 		{"queues", "200"}, {"page tables", "200"}, {"file", "300", "/tmp/f"}, {"file, mapped", "300", "/tmp/f"}, {"unlinked", "200", "/dev/shm/f"},
 		{"empty files", "60000", "/tmp"},
 	} {
-		b := gluttonBase(t)
-		b.Limits.Memory = 128 << 20
-		if what[0] == "empty files" {
-			b.Limits.Memory = 32 << 20
-		}
-		if out, e := gorge(t, resting(b, 4*time.Second), what...); e.Reason != sandbox.OutOfMemory || e.Status != 137 {
-			t.Errorf("%s: %q, %+v", what[0], out, e)
-		}
+		t.Run(what[0], func(t *testing.T) {
+			t.Parallel() // mostly waiting; the controls run before
+			b := gluttonBase(t)
+			b.Limits.Memory = 128 << 20
+			if what[0] == "empty files" {
+				b.Limits.Memory = 32 << 20
+			}
+			if out, e := gorge(t, resting(b, 4*time.Second), what...); e.Reason != sandbox.OutOfMemory || e.Status != 137 {
+				t.Errorf("%q, %+v", out, e)
+			}
+		})
 	}
 	for _, what := range [][]string{
 		{"shared", "80"}, {"memfd", "80"}, {"memfd, mapped", "80"}, {"segment, attached", "80"}, {"file, mapped", "80", "/tmp/f"}, {"page tables", "40"},
@@ -300,34 +303,37 @@ func TestDiskLimitCountsWhatHasNoName(t *testing.T) {
 	}
 	for _, what := range []string{"file", "unlinked", "unlinked, mapped alone", "reserved", "hidden directory"} {
 		for _, size := range []string{"300", "50"} {
-			work := filepath.Join(dir, what+size)
-			if err := os.Mkdir(work, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			b := gluttonBase(t)
-			b.View.Mounts = append(b.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: work, Target: "/workspace", Writable: true})
-			b.Limits.Disk = 100 << 20
-			rest := 5 * time.Second
-			if size == "50" {
-				rest = 2500 * time.Millisecond
-			}
-			path := "/workspace/f"
-			if what == "hidden directory" {
-				path = "/workspace/d/f"
-			}
-			out, e := gorge(t, resting(b, rest), what, size, path)
-			if what == "hidden directory" {
-				if err := os.Chmod(filepath.Join(work, "d"), 0o700); err != nil {
-					t.Error(err)
+			t.Run(what+" "+size, func(t *testing.T) {
+				t.Parallel()
+				work := filepath.Join(dir, what+size)
+				if err := os.Mkdir(work, 0o755); err != nil {
+					t.Fatal(err)
 				}
-			}
-			if size == "300" && (e.Reason != sandbox.DiskFull || e.Status != 137) {
-				t.Errorf("%s: %q, %+v", what, out, e)
-			}
-			if size == "50" && (!e.Success() || !strings.Contains(out, "took")) {
-				t.Errorf("control: %s: %q, %+v", what, out, e)
-			}
-			os.RemoveAll(work)
+				b := gluttonBase(t)
+				b.View.Mounts = append(b.View.Mounts, boundary.Mount{Kind: boundary.Bind, Source: work, Target: "/workspace", Writable: true})
+				b.Limits.Disk = 100 << 20
+				rest := 5 * time.Second
+				if size == "50" {
+					rest = 2500 * time.Millisecond
+				}
+				path := "/workspace/f"
+				if what == "hidden directory" {
+					path = "/workspace/d/f"
+				}
+				out, e := gorge(t, resting(b, rest), what, size, path)
+				if what == "hidden directory" {
+					if err := os.Chmod(filepath.Join(work, "d"), 0o700); err != nil {
+						t.Error(err)
+					}
+				}
+				if size == "300" && (e.Reason != sandbox.DiskFull || e.Status != 137) {
+					t.Errorf("%s: %q, %+v", what, out, e)
+				}
+				if size == "50" && (!e.Success() || !strings.Contains(out, "took")) {
+					t.Errorf("control: %s: %q, %+v", what, out, e)
+				}
+				os.RemoveAll(work)
+			})
 		}
 	}
 }
