@@ -117,6 +117,7 @@ type refusalReport struct {
 	Target  string `json:"target"`
 	Program string `json:"program,omitempty"`
 	Reason  string `json:"reason"`
+	Detail  string `json:"detail,omitempty"`
 	Count   int    `json:"count"`
 	Allow   string `json:"allow,omitempty"`
 	line    string

@@ -30,7 +30,7 @@ func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collect
 	for _, x := range refusals.Refusals() {
 		r.Refusals = append(r.Refusals, refusalReport{
 			Target: x.Target(), Program: plaintext.Line(x.Program, 64), Reason: string(x.Verdict.Reason), Count: max(1, x.Count),
-			Allow: x.Verdict.RunFlag(), line: x.Render(),
+			Detail: plaintext.Line(x.Detail, 200), Allow: x.Verdict.RunFlag(), line: x.Render(),
 		})
 	}
 	// Lists are lists in the JSON, also when they are empty.
