@@ -54,9 +54,10 @@ func (r *region) alloc(n int) ([]byte, uintptr, error) {
 		return nil, 0, errors.New("the sandbox's files and commands take more than 64 MiB")
 	}
 	if end := r.used + n; end > r.ready && r.ready < len(r.mem) {
+		from := r.ready
 		r.ready = min(len(r.mem), (end+readyBytes-1)/readyBytes*readyBytes)
 		// Without it (before Linux 5.14) the pages come one by one.
-		_ = unix.Madvise(r.mem[:r.ready], unix.MADV_POPULATE_WRITE)
+		_ = unix.Madvise(r.mem[from:r.ready], unix.MADV_POPULATE_WRITE)
 	}
 	b := r.mem[r.used : r.used+n : r.used+n]
 	addr := r.base() + uintptr(r.used)
