@@ -70,6 +70,12 @@ const (
 	// becomes an empty file that can't be opened for writing, moved or
 	// deleted; a directory an empty one.
 	Mask MountKind = "mask"
+	// Overlay shows a host directory, the Source, that can be written to while
+	// nothing of it changes: what is written lands in Stage.
+	Overlay MountKind = "overlay"
+	// Pin puts what an earlier mount shows at Target there once more, as a mount
+	// point of its own: what is one can't be renamed or deleted.
+	Pin MountKind = "pin"
 )
 
 // Mount is one thing put into the view.
@@ -81,8 +87,13 @@ type Mount struct {
 	// link in any component (the builder of a view resolves them; the driver
 	// opens it without following any).
 	Source string `json:"source,omitempty"`
-	// Writable makes a Bind writable. A Bind is read-only otherwise.
+	// Writable makes a Bind writable, and leaves a Pin so. They are read-only
+	// otherwise.
 	Writable bool `json:"writable,omitempty"`
+	// Stage is an Overlay's own directory on the host. It holds two, on one file
+	// system: upper, for what is written, and work, the kernel's scratch. As root
+	// they belong to the run's id outside.
+	Stage string `json:"stage,omitempty"`
 	// Owned shows what the owner of a Bind's source owns as the run's own, as
 	// is always so for a writable one: for read-only binds of what belongs to
 	// the run's work, never of the host's system. Without it root's driver
@@ -171,4 +182,5 @@ const (
 	LayerProc     Layer = "proc" // a fresh /proc; without it a read-only bind of the outer one
 	LayerNFTables Layer = "nf_tables"
 	LayerIDMap    Layer = "idmapped_mounts"
+	LayerOverlay  Layer = "overlay" // staged writes
 )

@@ -105,6 +105,19 @@ func checkMounts(b Boundary) error {
 			if m.Size != 0 || m.Mode != 0 {
 				return invalid(field, "a bind has no size or mode")
 			}
+		case Overlay:
+			for _, dir := range []struct{ name, path string }{{"source", m.Source}, {"stage", m.Stage}} {
+				if !CleanAbs(dir.path) {
+					return invalid(field+"."+dir.name, "%q is not an absolute clean path", dir.path)
+				}
+			}
+			if m.Writable || m.Owned || m.NoExec || m.Size != 0 || m.Mode != 0 {
+				return invalid(field, "an overlay has a source and a stage only")
+			}
+		case Pin:
+			if m.Source != "" || m.Owned || m.NoExec || m.Size != 0 || m.Mode != 0 {
+				return invalid(field, "a pin is writable or not, and nothing else")
+			}
 		case Tmpfs, Mask:
 			if m.Source != "" {
 				return invalid(field+".source", "a %s has no source", m.Kind)
@@ -116,7 +129,10 @@ func checkMounts(b Boundary) error {
 				return invalid(field, "size or mode out of range")
 			}
 		default:
-			return invalid(field+".kind", "%q is not bind, tmpfs or mask", string(m.Kind))
+			return invalid(field+".kind", "%q is not bind, tmpfs, mask, overlay or pin", string(m.Kind))
+		}
+		if m.Kind != Overlay && m.Stage != "" {
+			return invalid(field+".stage", "belongs to an overlay")
 		}
 	}
 	return nil
@@ -193,7 +209,7 @@ func checkLimits(b Boundary) error {
 	return nil
 }
 
-var knownLayers = []Layer{LayerUserNS, LayerSeccomp, LayerLandlock, LayerCgroup, LayerProc, LayerNFTables, LayerIDMap}
+var knownLayers = []Layer{LayerUserNS, LayerSeccomp, LayerLandlock, LayerCgroup, LayerProc, LayerNFTables, LayerIDMap, LayerOverlay}
 
 // optionalLayers can be named in allow_missing: without the others there is no
 // sandbox at all.

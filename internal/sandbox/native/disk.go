@@ -38,12 +38,16 @@ type diskBind struct {
 func newDiskWatch(root int, limit int64, mounts []preparedMount) *diskWatch {
 	w := &diskWatch{root: root, limit: limit, devices: map[uint64]bool{}, mayFollow: os.Geteuid() == 0}
 	for _, m := range mounts {
-		if m.Kind != boundary.Bind || !m.Writable || !m.dir {
+		written := m.Source
+		switch {
+		case m.Kind == boundary.Overlay:
+			written = m.Stage
+		case m.Kind != boundary.Bind || !m.Writable || !m.dir:
 			continue
 		}
-		w.binds = append(w.binds, diskBind{m.Source, fileSystemUse(m.Source)})
+		w.binds = append(w.binds, diskBind{written, fileSystemUse(written)})
 		var st unix.Stat_t
-		if unix.Stat(m.Source, &st) == nil {
+		if unix.Stat(written, &st) == nil {
 			w.devices[st.Dev] = true
 		}
 	}

@@ -42,7 +42,7 @@ func (pl *plan) restrictFiles(c *kernel.Block) {
 	allow("/proc", abi.ReadWrite())
 	for _, m := range pl.mounts {
 		switch {
-		case m.Kind == boundary.Tmpfs, m.Kind == boundary.Bind && m.Writable && m.dir:
+		case m.Kind == boundary.Tmpfs, m.Kind == boundary.Overlay, m.Kind == boundary.Bind && m.Writable && m.dir:
 			allow(m.Target, abi.ReadWrite())
 		case m.Kind == boundary.Bind && m.Writable:
 			allow(m.Target, abi.ReadWriteFile())

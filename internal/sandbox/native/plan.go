@@ -60,7 +60,7 @@ type plan struct {
 type descriptors struct {
 	list                                                   []int
 	start, control, status, stdin, stdout, stderr, handout int
-	mounts                                                 map[int]int // mount index to descriptor index
+	mounts, stages                                         map[int]int // mount index to descriptor index
 }
 
 func (d *descriptors) add(fd int) int {

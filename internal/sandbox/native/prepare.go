@@ -35,10 +35,10 @@ func prepareMounts(v boundary.View) ([]preparedMount, error) {
 		switch m.Kind {
 		case boundary.Tmpfs:
 			continue
-		case boundary.Mask:
+		case boundary.Mask, boundary.Pin:
 			var ok bool
 			if host, ok = hostPath(v.Mounts[:i], m.Target); !ok {
-				return nil, &boundary.InvalidError{Field: fmt.Sprintf("view.mounts[%d]", i), Why: fmt.Sprintf("mask %q covers nothing of the host", m.Target)}
+				return nil, &boundary.InvalidError{Field: fmt.Sprintf("view.mounts[%d]", i), Why: fmt.Sprintf("%s %q: no mount before it shows that of the host", m.Kind, m.Target)}
 			}
 		}
 		var st unix.Stat_t
@@ -78,11 +78,15 @@ func checkFileSize(files []boundary.File) error {
 func hostPath(mounts []boundary.Mount, target string) (string, bool) {
 	for i := len(mounts) - 1; i >= 0; i-- {
 		m := mounts[i]
+		if m.Kind == boundary.Pin {
+			continue // shows what an earlier one does
+		}
+		shows := m.Kind == boundary.Bind || m.Kind == boundary.Overlay
 		if target == m.Target {
-			return m.Source, m.Kind == boundary.Bind
+			return m.Source, shows
 		}
 		if rest, ok := strings.CutPrefix(target, m.Target+"/"); ok {
-			return path.Join(m.Source, rest), m.Kind == boundary.Bind
+			return path.Join(m.Source, rest), shows
 		}
 	}
 	return "", false
@@ -101,11 +105,19 @@ func (r *run) openPrivileged() error {
 	}()
 	id := r.spec.Boundary.Identity
 	for i, m := range r.plan.mounts {
-		if m.Kind != boundary.Bind {
+		if m.Kind == boundary.Overlay {
+			fd, err := cloneTree(m.Stage, &unix.MountAttr{Attr_set: attrBase | attrNoDev})
+			if err != nil {
+				return &sandbox.StartError{Step: fmt.Sprintf("open stage %q", m.Stage), Err: err}
+			}
+			r.own(fd)
+			r.plan.fds.stages[i] = r.plan.fds.add(fd)
+		} else if m.Kind != boundary.Bind {
 			continue
 		}
+		owned := m.Writable || m.Owned || m.Kind == boundary.Overlay
 		attr := unix.MountAttr{Attr_set: bindAttr(m.Mount)}
-		if m.Writable || m.Owned {
+		if owned {
 			ns, ok := maps[m.owner]
 			if !ok {
 				var err error
@@ -118,7 +130,7 @@ func (r *run) openPrivileged() error {
 			attr.Userns_fd = uint64(ns.Fd())
 		}
 		fd, err := cloneTree(m.Source, &attr)
-		if errors.Is(err, unix.EINVAL) && (m.Writable || m.Owned) {
+		if errors.Is(err, unix.EINVAL) && owned {
 			return &kernel.MissingError{Layer: boundary.LayerIDMap, What: fmt.Sprintf("the file system of %q has no idmapped mounts", m.Source), Fix: "use a directory on ext4, xfs, btrfs or tmpfs, or run confine as an ordinary user"}
 		}
 		if err != nil {

@@ -107,7 +107,7 @@ func (r *run) start(ctx context.Context, d Driver) error {
 	if privileged && b.Identity.HostUID == 0 || privileged && b.Identity.HostGID == 0 {
 		return &boundary.InvalidError{Field: "identity.host_uid", Why: "root's driver needs an unprivileged id outside"}
 	}
-	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal, errorsApart: r.spec.Terminal != nil && r.spec.Stderr != nil, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}}}
+	r.plan = plan{b: b, args: r.spec.Args, tty: r.spec.Terminal, errorsApart: r.spec.Terminal != nil && r.spec.Stderr != nil, privileged: privileged, noIPv6: d.noIPv6 || !hasIPv6(), fds: descriptors{mounts: map[int]int{}, stages: map[int]int{}}}
 	if err := checkDevices(); err != nil {
 		return &sandbox.StartError{Step: "check devices", Err: err, Hint: "the host's /dev is not the kernel's usual one"}
 	}
@@ -396,6 +396,8 @@ func (r *run) explain(err error) error {
 		return &kernel.MissingError{Layer: boundary.LayerUserNS, What: "make user namespace: " + se.Err.Error(), Fix: "run confine doctor: it names what forbids user namespaces here and the one change that allows them"}
 	case strings.HasPrefix(se.Step, "nf_tables"):
 		return &kernel.MissingError{Layer: boundary.LayerNFTables, What: se.Step + ": " + se.Err.Error(), Fix: "load the nf_tables, nft_chain_nat and nft_redir modules on the host (modprobe nft_redir)"}
+	case strings.HasPrefix(se.Step, stepOverlay+" "):
+		return explainOverlay(se)
 	case strings.HasPrefix(se.Step, "change to working directory"):
 		out.Hint = "the directory must exist in the view and be open to the sandbox's user"
 	default:

@@ -35,10 +35,13 @@ func (pl *plan) buildView() {
 	o := pl.outer
 	o.Call("make mounts private", unix.SYS_MOUNT, kernel.Int(0), pl.p.Str("/"), kernel.Int(0), kernel.Int(unix.MS_REC|unix.MS_PRIVATE), kernel.Int(0))
 	pl.procDir = o.Call("open /proc", unix.SYS_OPENAT, kernel.Int(unix.AT_FDCWD), pl.p.Str("/proc"), kernel.Int(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Result()
-	sources := make([]kernel.Arg, len(pl.mounts))
+	sources, stages := make([]kernel.Arg, len(pl.mounts)), map[int]kernel.Arg{}
 	for i := range pl.mounts {
-		if pl.mounts[i].Kind == boundary.Bind {
+		if k := pl.mounts[i].Kind; k == boundary.Bind || k == boundary.Overlay {
 			sources[i] = pl.openSource(i)
+		}
+		if pl.mounts[i].Kind == boundary.Overlay {
+			stages[i] = pl.openStage(i)
 		}
 	}
 	devices := pl.openDevices()
@@ -56,7 +59,7 @@ func (pl *plan) buildView() {
 		pl.makeDirs(tree, d)
 	}
 	for i, m := range pl.mounts {
-		pl.mountOne(tree, m, sources[i])
+		pl.mountOne(tree, m, sources[i], stages[i])
 	}
 	pl.buildDev(tree, devices)
 	pl.writeFiles(tree)
@@ -123,6 +126,14 @@ func (pl *plan) openSource(i int) kernel.Arg {
 	return pl.cloneTree(step("bind %q", m.Source), m.Source, bindAttr(m.Mount)).Arg()
 }
 
+// openStage is the detached tree of an overlay's own directories.
+func (pl *plan) openStage(i int) kernel.Arg {
+	if k, ok := pl.fds.stages[i]; ok {
+		return pl.fd(k)
+	}
+	return pl.cloneTree(step("open stage %q", pl.mounts[i].Stage), pl.mounts[i].Stage, attrBase|attrNoDev).Arg()
+}
+
 // cloneTree opens path without following any link and makes a detached copy of
 // its mount with attr set.
 func (pl *plan) cloneTree(name, path string, attr uint64) kernel.Reg {
@@ -149,12 +160,17 @@ func (pl *plan) attach(name string, tree kernel.Arg, target string) {
 	o.Call(name+": close tree", unix.SYS_CLOSE, tree)
 }
 
-func (pl *plan) mountOne(tree *tree, m preparedMount, source kernel.Arg) {
+func (pl *plan) mountOne(tree *tree, m preparedMount, source, stage kernel.Arg) {
 	switch m.Kind {
 	case boundary.Bind:
 		pl.makeTarget(tree, m.Target, m.dir)
 		pl.attach(step("mount %q", m.Target), source, m.Target)
 		tree.cover(m.Target, false)
+	case boundary.Overlay:
+		pl.mountOverlay(tree, m, source, stage)
+		tree.cover(m.Target, false)
+	case boundary.Pin:
+		pl.pin(m)
 	case boundary.Tmpfs:
 		pl.makeTarget(tree, m.Target, true)
 		size, mode := m.Size, m.Mode
