@@ -31,8 +31,12 @@ func stageFor(t *testing.T, b boundary.Boundary) string {
 			}
 		}
 	}
-	// The kernel leaves a directory there that nobody may enter.
-	t.Cleanup(func() { _ = os.Chmod(filepath.Join(stage, "work/work"), 0o700) })
+	// The kernel leaves directories there that nobody may enter.
+	t.Cleanup(func() {
+		for _, d := range []string{"work/work", "work/work/incompat", "work/work/incompat/volatile"} {
+			_ = os.Chmod(filepath.Join(stage, d), 0o700)
+		}
+	})
 	return stage
 }
 
