@@ -33,6 +33,8 @@ func commands() []func(*frame) *cobra.Command {
 		newWorkCommand,
 		newCheckCommand,
 		newRunCommand,
+		newTrashCommand,
+		newUndoCommand,
 		newVerifyCommand,
 		newDoctorCommand,
 		newProbeCommand,

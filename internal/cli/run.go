@@ -32,6 +32,9 @@ type runOptions struct {
 	timeout time.Duration
 	user    string
 	missing []string
+	stage   bool
+	live    bool
+	release []string
 }
 
 func newRunCommand(f *frame) *cobra.Command {
@@ -41,8 +44,9 @@ func newRunCommand(f *frame) *cobra.Command {
 		Short: "Run one command in a fresh boundary",
 		Long: `Run one command in a fresh boundary, without any configuration.
 
-The current directory is /workspace inside, and writes to it are real. A
-repository's control files (.git/config, hooks and their like) are read-only,
+The current directory is /workspace inside, and writes to it are real; with
+--stage they land beside it and are committed when the command has ended, all or
+nothing, with what they displaced in the trash (confine undo). A repository's control files (.git/config, hooks and their like) are read-only,
 .env files are masked, and files that a host tool would later run by itself are
 listed at the end. Of the host there is nothing else but its programs and the
 toolchain directories of PATH, read-only. There is no network, unless --net
@@ -62,6 +66,7 @@ the command wrote.`,
 		Example: `  confine run -- go test ./...
   confine run --net proxy.golang.org,sum.golang.org -- go mod download
   confine run --ro ~/models --memory 4GiB --timeout 10m -- ./train.sh
+  confine run --stage -- ./codemod.sh
   confine run --json -- make check`,
 		Args:        cobra.MinimumNArgs(1),
 		Annotations: map[string]string{passesStatus: "yes"},
@@ -79,6 +84,10 @@ the command wrote.`,
 	fl.Int64Var(&o.pids, "pids", 0, "limit of processes and threads")
 	fl.DurationVar(&o.timeout, "timeout", 0, "wall time after which the run is killed, such as 10m")
 	fl.StringArrayVar(&o.missing, "allow-missing", nil, "run although this host lacks the `layer`: proc or landlock (cgroup always may be)")
+	fl.BoolVar(&o.stage, "stage", false, "keep writes apart and commit them, reviewed, at the end")
+	fl.BoolVar(&o.live, "live", false, "let writes be real at once")
+	cmd.MarkFlagsMutuallyExclusive("stage", "live")
+	fl.StringArrayVar(&o.release, "release", nil, "with --stage, commit what matches the `glob` though a host tool runs it by itself")
 	fl.StringVar(&o.user, "user", "agent", "who the command is inside: `agent` or root (without any capability)")
 	return cmd
 }
@@ -95,9 +104,11 @@ type runReport struct {
 	Masked   []string            `json:"masked"`
 	Skipped  []skippedReport     `json:"skipped,omitempty"`
 	Review   []workspace.Finding `json:"review"`
-	Earlier  []earlierReport     `json:"earlier,omitempty"`
-	Notes    []string            `json:"notes,omitempty"`
-	Dropped  int                 `json:"refusals_dropped,omitempty"`
+	// Staged is what became of the writes of a staged run.
+	Staged  *stagedReport   `json:"staged,omitempty"`
+	Earlier []earlierReport `json:"earlier,omitempty"`
+	Notes   []string        `json:"notes,omitempty"`
+	Dropped int             `json:"refusals_dropped,omitempty"`
 }
 
 type runExit struct {
@@ -128,6 +139,7 @@ type refusalReport struct {
 type earlierReport struct {
 	Dir    string              `json:"dir"`
 	Review []workspace.Finding `json:"review"`
+	Note   string              `json:"note,omitempty"`
 	Error  string              `json:"error,omitempty"`
 }
 
@@ -148,7 +160,7 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 	if err != nil {
 		return err
 	}
-	plan, err := o.plan(f)
+	plan, err := o.plan(ctx, f, args)
 	if err != nil {
 		return err
 	}
@@ -173,15 +185,17 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 		spec.Stdout, spec.Stderr = &capture.out, &capture.err
 		spec.Boundary.Limits.Output = maxCaptured
 	}
-	if err := plan.live.Record(stateDir(f)); err != nil {
-		// Without it the run is as good as any, unless it is killed.
-		plan.notes = append(plan.notes, fmt.Sprintf("%v: if this run is killed, nobody looks at what it left", err))
+	if plan.staged == nil {
+		if err := plan.live.Record(stateDir(f)); err != nil {
+			// Without it the run is as good as any, unless it is killed.
+			plan.notes = append(plan.notes, fmt.Sprintf("%v: if this run is killed, nobody looks at what it left", err))
+		}
 	}
 	exit, err := o.start(ctx, f, spec)
 	if err != nil {
-		return runStartError(err)
+		return runStartError(errors.Join(err, plan.discard()))
 	}
-	review, reviewErr := plan.live.Review(workspace.ReviewOptions{HeldDir: heldDir(f)})
+	review, reviewErr := plan.end(f, exit)
 	report := plan.report(args, exit, &refusals, review)
 	if f.json {
 		report.Stdout, report.Stderr = capture.out.String(), capture.err.String()
@@ -192,7 +206,7 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 		report.print(f)
 	}
 	if reviewErr != nil {
-		return &ExitError{Status: ExitRunFault, Err: fmt.Errorf("review workspace: %w", reviewErr)}
+		return &ExitError{Status: ExitRunFault, Err: reviewErr}
 	}
 	return runStatus(exit)
 }

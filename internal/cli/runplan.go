@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -42,18 +44,21 @@ func runHostID() uint32 { return firstRunHostID + uint32(os.Getpid())%runHostIDs
 
 // runPlan is what the flags of one run mean.
 type runPlan struct {
+	args     []string
 	boundary boundary.Boundary
 	policy   egress.Policy
 	netMap   map[egress.HostPort]netip.AddrPort
 	live     *workspace.LiveWorkspace
+	staged   *workspace.Stage
+	commit   *workspace.Committed
 	lent     []lentReport
 	skipped  []hostview.Skipped
 	notes    []string
 	earlier  []earlierReport
 }
 
-func (o *runOptions) plan(f *frame) (*runPlan, error) {
-	p := &runPlan{}
+func (o *runOptions) plan(ctx context.Context, f *frame, args []string) (*runPlan, error) {
+	p := &runPlan{args: args}
 	uid := uint32(agentID)
 	switch o.user {
 	case "agent":
@@ -86,7 +91,10 @@ func (o *runOptions) plan(f *frame) (*runPlan, error) {
 	if err := o.planNetwork(p); err != nil {
 		return nil, err
 	}
-	return p, o.planView(f, p)
+	if err := o.planView(ctx, f, p); err != nil {
+		return nil, errors.Join(err, p.discard())
+	}
+	return p, nil
 }
 
 func (o *runOptions) planNetwork(p *runPlan) error {
@@ -130,14 +138,25 @@ func splitHostPort(s string) (egress.Host, uint16, error) {
 
 // planView puts the view together: the system, the toolchains, what --ro names,
 // and the workspace over all of them.
-func (o *runOptions) planView(f *frame, p *runPlan) error {
+func (o *runOptions) planView(ctx context.Context, f *frame, p *runPlan) error {
 	b := &p.boundary
 	dir, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find working directory: %w", err)
 	}
-	if p.live, err = workspace.Live(workspace.Options{Dir: dir, Home: f.getenv("HOME"), Masks: o.mask, StateDir: stateDir(f)}); err != nil {
+	if p.live, err = workspace.Live(workspace.Options{
+		Dir: dir, Home: f.getenv("HOME"), Masks: o.mask, StateDir: stateDir(f),
+		Exclusive: o.stage, Waiting: f.waiting(dir), Cancel: ctx.Done(),
+	}); err != nil {
 		return err
+	}
+	if o.stage {
+		p.staged, err = p.live.Stage(workspace.StageOptions{
+			StateDir: stateDir(f), HostUID: b.Identity.HostUID, HostGID: b.Identity.HostGID, Release: o.release, Command: p.args,
+		})
+		if err != nil {
+			return err
+		}
 	}
 	p.notes = p.live.Notes
 	system, report, err := hostview.System(hostview.Options{

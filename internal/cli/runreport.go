@@ -36,6 +36,9 @@ func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collect
 	// Lists are lists in the JSON, also when they are empty.
 	r.Refusals, r.Lent, r.Masked = orEmpty(r.Refusals), orEmpty(r.Lent), orEmpty(r.Masked)
 	r.Review, r.Missing = orEmpty(r.Review), orEmpty(r.Missing)
+	if p.commit != nil {
+		r.Staged = &stagedReport{Trash: p.commit.Trash, Changes: orEmpty(p.commit.Changes)}
+	}
 	for _, s := range p.skipped {
 		r.Skipped = append(r.Skipped, skippedReport{Path: s.Path, Why: s.Why})
 	}
@@ -79,6 +82,10 @@ func (r runReport) print(f *frame) {
 	if r.Dropped > 0 {
 		say("refusals that are not listed: %d", r.Dropped)
 	}
+	if r.Staged != nil {
+		r.Staged.print(f, r.Review)
+		return
+	}
 	if len(r.Review) > 0 {
 		say("look at these before you use the directory; a program outside runs or obeys them by itself:")
 		printFindings(f, r.Review)
@@ -94,11 +101,11 @@ func reconcile(f *frame) ([]earlierReport, error) {
 	}
 	var out []earlierReport
 	for _, e := range found {
-		r := earlierReport{Dir: e.Dir, Review: orEmpty(e.Findings)}
+		r := earlierReport{Dir: e.Dir, Review: orEmpty(e.Findings), Note: e.Note}
 		if e.Err != nil {
 			r.Error = plaintext.Line(e.Err.Error(), 300)
 		}
-		if len(r.Review) == 0 && r.Error == "" {
+		if len(r.Review) == 0 && r.Error == "" && r.Note == "" {
 			continue // nothing that anybody should know
 		}
 		out = append(out, r)
@@ -110,6 +117,13 @@ func reconcile(f *frame) ([]earlierReport, error) {
 }
 
 func (r earlierReport) print(f *frame) {
+	if r.Note != "" {
+		fmt.Fprintf(f.Stderr, "confine: %.300q: %s\n", r.Dir, r.Note)
+		if r.Error != "" {
+			fmt.Fprintf(f.Stderr, "  not complete: %s\n", r.Error)
+		}
+		return
+	}
 	fmt.Fprintf(f.Stderr, "confine: a run in %.300q was killed before what it left was looked at:\n", r.Dir)
 	if r.Error != "" {
 		fmt.Fprintf(f.Stderr, "  not complete: %s\n", r.Error)

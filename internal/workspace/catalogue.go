@@ -35,7 +35,10 @@ const (
 	KindSetID        Kind = "set-id file"
 	KindSpecial      Kind = "socket, FIFO or device"
 	KindMasked       Kind = "masked file in git"
-	KindUnseen       Kind = "directory that can't be looked into"
+	// KindMaskedName is a file that a run made where a mask would cover it: a
+	// staged run's is not committed.
+	KindMaskedName Kind = "file of a masked name"
+	KindUnseen     Kind = "directory that can't be looked into"
 )
 
 // rule is one line of the catalogue: files below a directory of that name at any

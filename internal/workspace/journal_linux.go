@@ -165,17 +165,17 @@ func (j journal) scan(root *os.File) *scan {
 // Reconcile reviews the workspaces of runs whose process is gone, and forgets
 // them. A workspace that another run is using now is left for later.
 func Reconcile(stateDir string, o ReviewOptions) ([]Earlier, error) {
+	out := reconcileStages(stateDir, nil)
 	dir := filepath.Join(stateDir, journalDir)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return out, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for killed runs: %w", err)
 	}
 	var dead []*LiveWorkspace
 	var busy []string
-	var out []Earlier
 	for _, e := range entries {
 		name := filepath.Join(dir, e.Name())
 		if !strings.HasSuffix(e.Name(), ".json") {
@@ -246,8 +246,6 @@ func openJournal(name string) (l *LiveWorkspace, alive bool, err error) {
 	l.saved = &j
 	return l, false, nil
 }
-
-var errVersion = errors.New("another version, or cut short")
 
 // makeUp is the review that was missed.
 func (l *LiveWorkspace) makeUp(o ReviewOptions) Earlier {

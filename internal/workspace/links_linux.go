@@ -14,6 +14,12 @@ const maxLinks = 40
 // resolve follows every link of a path below the root, as the host would; not ok
 // when it leads out or nowhere.
 func (s *scan) resolve(rel string) (string, bool) {
+	real, out, err := s.follow(rel)
+	return real, !out && err == nil
+}
+
+// follow resolves a path. Out says that it leads out of the tree.
+func (s *scan) follow(rel string) (real string, out bool, err error) {
 	rest, at, links := strings.Split(rel, "/"), "", 0
 	for len(rest) > 0 {
 		name := rest[0]
@@ -23,7 +29,7 @@ func (s *scan) resolve(rel string) (string, bool) {
 			continue
 		case "..":
 			if at == "" {
-				return "", false
+				return "", true, nil
 			}
 			if at = path.Dir(at); at == "." {
 				at = ""
@@ -31,9 +37,9 @@ func (s *scan) resolve(rel string) (string, bool) {
 			continue
 		}
 		next := join(at, name)
-		fd, err := openBelow(s.root, next, unix.O_PATH)
+		fd, err := s.open(next, unix.O_PATH)
 		if err != nil {
-			return "", false
+			return "", false, err
 		}
 		link, err := readLinkAt(fd, "")
 		unix.Close(fd)
@@ -42,18 +48,18 @@ func (s *scan) resolve(rel string) (string, bool) {
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", false
+			return "", false, unix.ELOOP
 		}
 		if path.IsAbs(link) {
 			below, ok := strings.CutPrefix(path.Clean(link)+"/", s.dir+"/")
 			if !ok {
-				return "", false
+				return "", true, nil
 			}
 			at, link = "", below
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}
-	return at, true
+	return at, false, nil
 }
 
 // checkLink notes a link that leads out of the tree.
@@ -79,6 +85,11 @@ func (s *scan) leadsOut(dir, rel, link string) bool {
 	// other links.
 	if lexicallyOut(dir, link) {
 		return true
+	}
+	if s.over != nil {
+		// The kernel would see one of the two layers only.
+		_, out, err := s.follow(rel)
+		return out || err == unix.ENAMETOOLONG || err == unix.ELOOP
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(s.root.Fd()), rel, &how)

@@ -27,6 +27,13 @@ type Options struct {
 	StateDir string
 	// MaxEntries caps the files and directories looked at; 0 means 2 000 000.
 	MaxEntries int
+	// Exclusive waits until no other run has the directory, and keeps others out:
+	// what Stage needs. Without it live runs may share it.
+	Exclusive bool
+	// Waiting is called once when there is something to wait for, Cancel ends the
+	// waiting.
+	Waiting func()
+	Cancel  <-chan struct{}
 }
 
 const defaultMaxEntries = 2_000_000
@@ -57,8 +64,9 @@ type LiveWorkspace struct {
 	shared *LiveWorkspace
 	own    string
 
-	root  *os.File
-	masks masks
+	root, git *os.File // git, where there is one, is locked with the root
+	exclusive bool
+	masks     masks
 	// stagedBefore is what git's indexes held of masked paths.
 	stagedBefore *staged
 	maxEntries   int

@@ -41,7 +41,11 @@ func Live(o Options) (*LiveWorkspace, error) {
 	if l.maxEntries <= 0 {
 		l.maxEntries = defaultMaxEntries
 	}
-	if err := l.load(o); err != nil {
+	err = l.lock(o)
+	if err == nil {
+		err = l.load(o)
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -54,6 +58,7 @@ func (l *LiveWorkspace) Close() error {
 	if l.shared != nil {
 		err = l.shared.Close()
 	}
+	l.unlock()
 	return errors.Join(err, l.forget(), l.root.Close())
 }
 

@@ -18,6 +18,21 @@ var errOnlyLinux = &kernel.MissingError{Layer: boundary.LayerUserNS, What: "this
 // Live needs Linux.
 func Live(Options) (*LiveWorkspace, error) { return nil, errOnlyLinux }
 
+// Stage is not there.
+type Stage struct{}
+
+// Stage needs Linux.
+func (l *LiveWorkspace) Stage(StageOptions) (*Stage, error) { return nil, errOnlyLinux }
+
+// Commit needs Linux.
+func (s *Stage) Commit() (Committed, error) { return Committed{}, errOnlyLinux }
+
+// Discard does nothing.
+func (s *Stage) Discard() error { return nil }
+
+// RestoreTrash needs Linux.
+func RestoreTrash(TrashOptions) (Committed, error) { return Committed{}, errOnlyLinux }
+
 // Close does nothing.
 func (l *LiveWorkspace) Close() error { return nil }
 

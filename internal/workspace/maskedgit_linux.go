@@ -187,7 +187,7 @@ func readWhole(root *os.File, rel string, most int64) ([]byte, error) {
 
 // compareStaged names the masked paths that the indexes hold otherwise than
 // before: what is committed and what is not yet.
-func (l *LiveWorkspace) compareStaged() []Finding {
+func (l *LiveWorkspace) compareStaged(trees []workTree) []Finding {
 	if l.stagedBefore == nil {
 		return nil // of an earlier run the record does not say
 	}
@@ -195,7 +195,7 @@ func (l *LiveWorkspace) compareStaged() []Finding {
 	add := func(rel, change, detail string) {
 		out = append(out, Finding{Kind: KindMasked, Path: rel, Change: change, By: "git, which commits it", Detail: detail})
 	}
-	before, after := *l.stagedBefore, l.readStaged(l.workTrees())
+	before, after := *l.stagedBefore, l.readStaged(trees)
 	for _, rel := range sortedKeys(after.entries) {
 		old, existed := before.entries[rel]
 		id := after.entries[rel]

@@ -24,6 +24,8 @@ type Finding struct {
 	Detail string `json:"detail,omitempty"`
 	// HeldAt is where the file is now, if it was taken out of the workspace.
 	HeldAt string `json:"held_at,omitempty"`
+	// Trash is the entry of the trash that holds it instead of the workspace.
+	Trash string `json:"trash,omitempty"`
 }
 
 // String is the finding on one line, fit for a terminal.
@@ -39,6 +41,9 @@ func (f Finding) String() string {
 	if f.HeldAt != "" {
 		fmt.Fprintf(&b, "; moved to %q", f.HeldAt)
 	}
+	if f.Trash != "" {
+		b.WriteString("; held back")
+	}
 	return b.String()
 }
 
@@ -53,6 +58,8 @@ type ReviewOptions struct {
 type Earlier struct {
 	Dir string `json:"dir"`
 	Review
+	// Note says what became of staged writes.
+	Note string `json:"note,omitempty"`
 	// Err is why it is not complete; the directory is not to be trusted.
 	Err error `json:"-"`
 }

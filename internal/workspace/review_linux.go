@@ -24,17 +24,7 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 	if !filepath.IsAbs(o.HeldDir) || within(filepath.Clean(o.HeldDir), l.Dir) {
 		return Review{}, fmt.Errorf("review workspace: %q can't hold files back: want an absolute path outside of the workspace", o.HeldDir)
 	}
-	after := newScan(l.root, l.Dir, masks{})
-	after.since = l.start
-	after.covered = map[string]map[string]bool{}
-	for _, t := range l.before.masked {
-		dir, name := path.Split(t.rel)
-		dir = strings.TrimSuffix(dir, "/")
-		if after.covered[dir] == nil {
-			after.covered[dir] = map[string]bool{}
-		}
-		after.covered[dir][name] = true
-	}
+	after := l.newAfter(l.root)
 	// The run may have made files so that this gives up: that is an error.
 	if err := after.run(2 * l.maxEntries); err != nil {
 		return Review{}, fmt.Errorf("review workspace: %w", err)
@@ -42,7 +32,7 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 	after.pointed = l.before.pointed
 	after.stampPointed()
 	review, hold := l.compare(after)
-	review.Findings = append(review.Findings, l.compareStaged()...)
+	review.Findings = append(review.Findings, l.compareStaged(l.workTrees())...)
 	err = l.holdBack(o.HeldDir, review.Findings, hold)
 	if l.shared != nil {
 		// In a directory of its own: the names of what is held are numbers.
@@ -54,6 +44,21 @@ func (l *LiveWorkspace) Review(o ReviewOptions) (r Review, err error) {
 		err = errors.Join(err, sharedErr)
 	}
 	return review, err
+}
+
+// newAfter is the look at what a run left.
+func (l *LiveWorkspace) newAfter(root *os.File) *scan {
+	after := newScan(root, l.Dir, masks{})
+	after.since = l.start
+	after.covered = map[string]map[string]bool{}
+	for _, t := range l.before.masked {
+		dir, name := splitRel(t.rel)
+		if after.covered[dir] == nil {
+			after.covered[dir] = map[string]bool{}
+		}
+		after.covered[dir][name] = true
+	}
+	return after
 }
 
 // compare returns the findings, and the numbers of those to be held back.
@@ -107,6 +112,9 @@ func (l *LiveWorkspace) compare(after *scan) (r Review, hold []int) {
 	}
 	for _, rel := range after.setID {
 		add(Finding{Kind: KindSetID, Path: rel, Change: "new", By: "anybody who starts it, with its owner's rights"})
+	}
+	for _, rel := range after.named {
+		add(Finding{Kind: KindMaskedName, Path: rel, Change: "new"})
 	}
 	for _, rel := range sortedKeys(after.unseen) {
 		if _, known := before.unseen[rel]; !known {

@@ -27,6 +27,9 @@ type scan struct {
 	// since, where set, is the start of the run: set-id files changed after it
 	// are collected. At the start itself nothing needs a look at every file.
 	since time.Time
+	// over, where set, is what lies under the root, which is an overlay's upper
+	// directory then: it holds only what was changed.
+	over *under
 
 	mu       sync.Mutex
 	noted    int                // bytes of all these paths
@@ -43,6 +46,7 @@ type scan struct {
 	channels []string           // sockets and FIFOs, at the start
 	made     map[string]string  // sockets, FIFOs and devices of the run, and what they are
 	setID    []string
+	named    []string // what the run made under a masked name
 	unseen   map[string]error
 }
 
@@ -82,6 +86,7 @@ func (s *scan) run(maxEntries int) error {
 	slices.Sort(s.shared)
 	slices.Sort(s.channels)
 	slices.Sort(s.setID)
+	slices.Sort(s.named)
 	slices.SortFunc(s.masked, func(a, b target) int { return strings.Compare(a.rel, b.rel) })
 	s.masked = slices.CompactFunc(s.masked, func(a, b target) bool { return a.rel == b.rel })
 	return nil
@@ -101,7 +106,7 @@ func (s *scan) placeOf(d *directory) place {
 	if d.up != nil {
 		above = d.up.place
 	}
-	if strings.EqualFold(path.Base(d.rel), ".git") || looksBare(d) {
+	if strings.EqualFold(path.Base(d.rel), ".git") || s.looksBare(d) {
 		s.add(d.rel, func() {
 			s.gitDirs[d.rel] = true
 			if above.inside {
@@ -122,9 +127,12 @@ func (s *scan) placeOf(d *directory) place {
 
 // looksBare is git's own test for a repository's directory: HEAD, and either the
 // objects and refs or a file that says where they are.
-func looksBare(d *directory) bool {
-	return d.has("HEAD", unix.DT_UNKNOWN) &&
-		(d.has("commondir", unix.DT_UNKNOWN) || d.has("objects", unix.DT_UNKNOWN) && d.has("refs", unix.DT_UNKNOWN))
+func (s *scan) looksBare(d *directory) bool {
+	has := func(name string) bool { return d.has(name, unix.DT_UNKNOWN) }
+	if s.over != nil {
+		has = func(name string) bool { return s.over.has(s.root, d, name) }
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
 // gitRule is the line for control files of repositories.
@@ -165,6 +173,9 @@ func (s *scan) visit(d *directory) (skip map[string]bool, err error) {
 	venv := !p.inside && venvDirs[strings.ToLower(path.Base(d.rel))] && s.besideVenv(d)
 	covered := s.covered[d.rel]
 	for _, e := range d.entries {
+		if s.over != nil && e.kind == unix.DT_CHR && whiteout(d.fd, e.name) {
+			continue // a deletion
+		}
 		if s.mask(d, p, e, covered) {
 			if skip == nil {
 				skip = map[string]bool{}
@@ -272,6 +283,9 @@ func (s *scan) rule(d *directory, p place, sc scope, e entry, venv bool) (r *rul
 
 // besideVenv reports whether the directory above holds a virtual environment.
 func (s *scan) besideVenv(d *directory) bool {
+	if s.over != nil {
+		return s.over.exists(s.root, join(dirOf(d.rel), "pyvenv.cfg"))
+	}
 	var st unix.Stat_t
 	return unix.Fstatat(d.fd, "../pyvenv.cfg", &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
@@ -327,6 +341,9 @@ func (s *scan) special(d *directory, e entry) bool {
 // repository's own directory nothing is covered: git would break.
 func (s *scan) mask(d *directory, p place, e entry, covered map[string]bool) bool {
 	if s.covered != nil {
+		if s.over != nil && !p.inside && !covered[e.name] {
+			s.name(d, e)
+		}
 		return covered[e.name]
 	}
 	if p.inside || !defaultMasked(e.name) && !s.masks.any() {
@@ -362,6 +379,18 @@ func (s *scan) mask(d *directory, p place, e entry, covered map[string]bool) boo
 		return false
 	}
 	return true
+}
+
+// name notes what a staged run made under a masked name.
+func (s *scan) name(d *directory, e entry) {
+	rel := join(d.rel, e.name)
+	if !s.masks.match(rel, e.name) {
+		return
+	}
+	if e.kind == unix.DT_DIR && !s.masks.matchGiven(rel) && s.over.exists(s.root, rel+"/pyvenv.cfg") {
+		return
+	}
+	s.add(rel, func() { s.named = append(s.named, rel) })
 }
 
 // maskLink covers what a matching link leads to, if that is in the tree: what

@@ -51,7 +51,11 @@ func (l *LiveWorkspace) openShared(o Options) (*LiveWorkspace, error) {
 		return nil, err
 	}
 	c := &LiveWorkspace{Dir: common, inside: common, own: path.Join("worktrees", path.Base(admin)), root: root, maxEntries: l.maxEntries}
-	if err := errors.Join(sameOwner(root, l.root), c.load(o)); err != nil {
+	err = sameOwner(root, l.root)
+	if err == nil {
+		err = c.lock(o)
+	}
+	if err = errors.Join(err, c.load(o)); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -55,9 +55,15 @@ func (pl *plan) mountOverlay(tree *tree, m preparedMount, lower, stage kernel.Ar
 	}
 }
 
-// pin mounts what is at the target on itself.
-func (pl *plan) pin(m preparedMount) {
+// pin mounts what is at the target on itself. A writable one in an overlay is so
+// even where it lies in a read-only pin; of anything else it takes the rights that
+// are there.
+func (pl *plan) pin(m preparedMount, overlay bool) {
 	o, name := pl.outer, step("pin %q", m.Target)
+	unset := uint64(0)
+	if m.Writable && overlay {
+		unset = unix.MOUNT_ATTR_RDONLY
+	}
 	how, size := pl.openHow(unix.O_PATH, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 	o.Call(name+": open", unix.SYS_OPENAT2, pl.root.Arg(), pl.p.Str(strings.TrimPrefix(m.Target, "/")), how, size).Into(pl.scratchB)
 	// There may be thousands: they share a register.
@@ -65,8 +71,20 @@ func (pl *plan) pin(m preparedMount) {
 		kernel.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)).Into(pl.scratchA)
 	o.Call(name+": close", unix.SYS_CLOSE, pl.scratchB.Arg())
 	o.Call(name+": set attributes", unix.SYS_MOUNT_SETATTR, pl.scratchA.Arg(), pl.p.Str(""), kernel.Int(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE),
-		pl.mountAttr(bindAttr(m.Mount)), kernel.Int(unix.MOUNT_ATTR_SIZE_VER0))
+		pl.mountAttrs(bindAttr(m.Mount), unset), kernel.Int(unix.MOUNT_ATTR_SIZE_VER0))
 	pl.attach(name, pl.scratchA.Arg(), m.Target)
+}
+
+// inOverlay reports whether what lies at a target is an overlay's: the last mount
+// at or above it that is no pin decides. A mask or a bind in between is not one.
+func inOverlay(mounts []preparedMount, target string) bool {
+	found := false
+	for _, m := range mounts {
+		if m.Kind != boundary.Pin && (target == m.Target || strings.HasPrefix(target, m.Target+"/")) {
+			found = m.Kind == boundary.Overlay
+		}
+	}
+	return found
 }
 
 // explainOverlay says what a step meant that only an overlay needs.

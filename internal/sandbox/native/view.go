@@ -91,9 +91,13 @@ func (pl *plan) enterView() {
 		pl.mountAttr(unix.MOUNT_ATTR_RDONLY|attrBase|attrNoDev), kernel.Int(unix.MOUNT_ATTR_SIZE_VER0))
 }
 
-func (pl *plan) mountAttr(set uint64) kernel.Arg {
+func (pl *plan) mountAttr(set uint64) kernel.Arg { return pl.mountAttrs(set, 0) }
+
+// mountAttrs is struct mount_attr: set 8, clear 8, propagation 8, user namespace 8.
+func (pl *plan) mountAttrs(set, unset uint64) kernel.Arg {
 	b := make([]byte, unix.MOUNT_ATTR_SIZE_VER0)
 	binary.NativeEndian.PutUint64(b, set)
+	binary.NativeEndian.PutUint64(b[8:], unset)
 	return pl.p.Bytes(b)
 }
 
@@ -170,7 +174,7 @@ func (pl *plan) mountOne(tree *tree, m preparedMount, source, stage kernel.Arg) 
 		pl.mountOverlay(tree, m, source, stage)
 		tree.cover(m.Target, false)
 	case boundary.Pin:
-		pl.pin(m)
+		pl.pin(m, inOverlay(pl.mounts, m.Target))
 	case boundary.Tmpfs:
 		pl.makeTarget(tree, m.Target, true)
 		size, mode := m.Size, m.Mode
