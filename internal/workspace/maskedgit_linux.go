@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -165,6 +166,26 @@ func readMaskedEntries(w workTree, masked map[string]bool, into map[string]strin
 		}
 	}
 	return err
+}
+
+// indexContent is what an index says of the files, as one sum: not ok for what is
+// none, or changes while it is read.
+func indexContent(f *os.File) (sum [sha256.Size]byte, ok bool) {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxIndexBytes {
+		return sum, false
+	}
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, info.Size()))
+	if err != nil {
+		return sum, false
+	}
+	for _, idLen := range []int{20, 32} {
+		h := sha256.New()
+		if readIndex(data, idLen, func(e indexEntry) { fmt.Fprintf(h, "%q %o %d %s\n", e.path, e.mode, e.stage, e.id) }) == nil {
+			return [sha256.Size]byte(h.Sum(nil)), true
+		}
+	}
+	return sum, false
 }
 
 // readWhole reads a regular file below root.

@@ -34,6 +34,9 @@ type stagePart struct {
 	l     *LiveWorkspace
 	stage string
 	upper upper
+	// indexes are git's, by their paths, as they were when the run began: git
+	// writes them anew when it only looks.
+	indexes map[string]*os.File
 }
 
 // Stage changes the mounts of the workspace so that nothing of it is written: each
@@ -76,6 +79,7 @@ func (l *LiveWorkspace) Stage(o StageOptions) (s *Stage, err error) {
 		if err := p.make(o); err != nil {
 			return fail(errors.Join(err, s.scratch.Remove()))
 		}
+		p.openIndexes()
 	}
 	if s.since, err = timeAt(s.scratch.Dir); err != nil {
 		return fail(errors.Join(err, s.scratch.Remove()))
@@ -150,8 +154,54 @@ func (s *Stage) mounts() []boundary.Mount {
 	return out
 }
 
+// openIndexes keeps what git would replace: a name may lead to another file later.
+func (p *stagePart) openIndexes() {
+	p.indexes = map[string]*os.File{}
+	for _, git := range sortedKeys(p.l.before.gitDirs) {
+		rel := join(git, "index")
+		if fd, err := openBelow(p.l.root, rel, unix.O_RDONLY); err == nil {
+			p.indexes[rel] = os.NewFile(uintptr(fd), rel)
+		}
+	}
+}
+
+// onlyRefreshed reports whether an index that was written outside meanwhile still
+// says the same: the times in it are git's own memory of the files.
+func (p *stagePart) onlyRefreshed(rel string) bool {
+	then := p.indexes[rel]
+	if then == nil {
+		return false
+	}
+	before, ok := indexContent(then)
+	if !ok {
+		return false
+	}
+	fd, err := openBelow(p.l.root, rel, unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	now := os.NewFile(uintptr(fd), rel)
+	defer now.Close()
+	after, ok := indexContent(now)
+	return ok && before == after
+}
+
 // Discard forgets what was written.
-func (s *Stage) Discard() error { return s.scratch.Remove() }
+func (s *Stage) Discard() error {
+	s.close()
+	return s.scratch.Remove()
+}
+
+func (s *Stage) close() {
+	for _, p := range s.parts {
+		for _, f := range p.indexes {
+			f.Close()
+		}
+		if p.upper.root != nil {
+			p.upper.root.Close()
+		}
+	}
+}
 
 // Commit looks at what was written and brings it into the workspace, all of it or
 // nothing: but for what some program of the host would run or obey by itself,
@@ -172,13 +222,7 @@ func (s *Stage) Commit() (Committed, error) {
 
 func (s *Stage) commit() (Committed, error) {
 	out := Committed{Review: Review{Findings: []Finding{}}}
-	defer func() {
-		for _, p := range s.parts {
-			if p.upper.root != nil {
-				p.upper.root.Close()
-			}
-		}
-	}()
+	defer s.close()
 	for i, p := range s.parts {
 		if err := p.read(s.since); err != nil {
 			return out, fmt.Errorf("read what was written: %w", err)
@@ -357,7 +401,7 @@ func (h *holding) change(c difference) (done bool, err error) {
 	switch {
 	case !c.fresh && slices.ContainsFunc(h.p.l.before.masked, masked):
 		return true, h.take(c, c.rel, "it is, or holds, what is masked")
-	case c.conflict:
+	case c.conflict && !h.p.onlyRefreshed(c.rel):
 		return true, h.take(c, c.rel, "it was changed outside meanwhile")
 	case c.removed || !isDir(&c.new):
 		return false, nil
