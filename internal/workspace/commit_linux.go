@@ -553,5 +553,6 @@ func (c *commit) sync() error {
 
 // newTrashID is a name that sorts by time.
 func newTrashID(now time.Time) string {
-	return now.UTC().Format("20060102-150405") + "-" + randomName()
+	now = now.UTC()
+	return fmt.Sprintf("%s-%06d%s", now.Format("20060102-150405"), now.Nanosecond()/1000, randomName())
 }

@@ -202,7 +202,7 @@ func splitNames(list []byte) []string {
 }
 
 func randomName() string {
-	var b [6]byte
+	var b [3]byte
 	_, _ = rand.Read(b[:]) // never fails on Linux
 	return hex.EncodeToString(b[:])
 }
