@@ -65,9 +65,9 @@ var weakenings = []weakening{
 	{"read-only-mask", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)",
 		`pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unless("read-only-mask", unix.MOUNT_ATTR_RDONLY))`}}},
 	{"masks", "files", []string{"dotenv-masked"}, []edit{{nativeDir + "view.go", "case boundary.Mask:\n", "case boundary.Mask:\n\t\tif weakened(\"masks\") { break }\n"}}},
-	{"seccomp", "kernel", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input"}, []edit{
+	{"seccomp", "kernel", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input", "socket-matrix", "foreign-sockets", "call-numbers"}, []edit{
 		{nativeDir + "harden.go", "func (pl *plan) filterCalls(c *kernel.Block) {", "func (pl *plan) filterCalls(c *kernel.Block) {\n\tif weakened(\"seccomp\") { return }"}}},
-	{"foreign", "kernel", []string{"foreign-calls"}, []edit{{seccompDir + "compile.go", "if a.foreign != 0 {", `if a.foreign != 0 && !weakened("foreign") {`}}},
+	{"foreign", "kernel", []string{"foreign-calls", "foreign-sockets"}, []edit{{seccompDir + "compile.go", "if a.foreign != 0 {", `if a.foreign != 0 && !weakened("foreign") {`}}},
 	{"terminal", "kernel", []string{"terminal-input", "system-calls"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{is(1, 0, unix.TIOCSTI)}, Then: Refuse}", `{When: []Test{is(1, 0, unix.TIOCSTI)}, Then: refuseUnless("terminal")}`}}},
 	{"clone", "kernel", []string{"namespaces", "system-calls"}, []edit{
@@ -77,9 +77,11 @@ var weakenings = []weakening{
 	{"set-id", "files", []string{"set-id"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{any(arg, setID)}, Then: Refuse}}, Else: Allow}\n\t}\n\t// The mode", "{When: []Test{any(arg, setID)}, Then: refuseUnless(\"set-id\")}}, Else: Allow}\n\t}\n\t// The mode"}}},
 	// One call let through, of each kind of answer.
-	{"call:vhangup", "kernel", []string{"system-calls"}, nil},
-	{"call:openat2", "kernel", []string{"system-calls"}, nil},
-	{"call:mount", "kernel", []string{"system-calls"}, nil},
+	{"call:vhangup", "kernel", []string{"system-calls", "call-numbers"}, nil},
+	{"call:openat2", "kernel", []string{"system-calls", "call-numbers"}, nil},
+	{"call:mount", "kernel", []string{"system-calls", "call-numbers"}, nil},
+	{"call:socket", "kernel", []string{"system-calls", "socket-matrix"}, nil},
+	{"call:socketpair", "kernel", []string{"system-calls", "socket-matrix"}, nil},
 	{"call:personality", "kernel", []string{"system-calls"}, nil},
 	{"call:setsockopt", "kernel", []string{"system-calls"}, nil},
 	// All of them, each with its own words in the answer.
