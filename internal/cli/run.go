@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"confine/internal/boundary"
 	"confine/internal/egress"
@@ -44,13 +45,14 @@ func newRunCommand(f *frame) *cobra.Command {
 		Short: "Run one command in a fresh boundary",
 		Long: `Run one command in a fresh boundary, without any configuration.
 
-The current directory is /workspace inside, and writes to it are real; with
---stage they land beside it and are committed when the command has ended, all or
-nothing, with what they displaced in the trash (confine undo). A repository's control files (.git/config, hooks and their like) are read-only,
-.env files are masked, and files that a host tool would later run by itself are
-listed at the end. Of the host there is nothing else but its programs and the
-toolchain directories of PATH, read-only. There is no network, unless --net
-lists hosts.
+The current directory is /workspace inside. On a terminal writes to it are real at
+once (--live). Without one, or with --stage, they land beside it and are committed
+when the command has ended, all or nothing; what they displaced is in the trash
+(confine undo). A repository's control files (.git/config, hooks and their like) are
+read-only and .env files are masked. Files that a host tool would later run by
+itself are listed at the end; staged, they are held back until you name them. Of the
+host there is nothing else but its programs and the toolchain directories of PATH,
+read-only. There is no network, unless --net lists hosts.
 
 With a terminal the command gets one of its own, made inside. Its exit status is
 passed through: 124 means the time limit, 125 that confine failed, 126 and 127
@@ -84,10 +86,10 @@ the command wrote.`,
 	fl.Int64Var(&o.pids, "pids", 0, "limit of processes and threads")
 	fl.DurationVar(&o.timeout, "timeout", 0, "wall time after which the run is killed, such as 10m")
 	fl.StringArrayVar(&o.missing, "allow-missing", nil, "run although this host lacks the `layer`: proc or landlock (cgroup always may be)")
-	fl.BoolVar(&o.stage, "stage", false, "keep writes apart and commit them, reviewed, at the end")
-	fl.BoolVar(&o.live, "live", false, "let writes be real at once")
+	fl.BoolVar(&o.stage, "stage", false, "keep writes apart and commit them, reviewed, at the end (the default without a terminal)")
+	fl.BoolVar(&o.live, "live", false, "let writes be real at once (the default on a terminal)")
 	cmd.MarkFlagsMutuallyExclusive("stage", "live")
-	fl.StringArrayVar(&o.release, "release", nil, "with --stage, commit what matches the `glob` though a host tool runs it by itself")
+	fl.StringArrayVar(&o.release, "release", nil, "when writes are staged, commit what matches the `glob` though a host tool runs it by itself")
 	fl.StringVar(&o.user, "user", "agent", "who the command is inside: `agent` or root (without any capability)")
 	return cmd
 }
@@ -154,6 +156,7 @@ type lentReport struct {
 }
 
 func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
+	o.stage = o.stage || !o.live && !f.onTerminal()
 	// Before this workspace is looked at: what a killed run planted is not how
 	// it should be.
 	earlier, err := reconcile(f)
@@ -209,6 +212,13 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 		return &ExitError{Status: ExitRunFault, Err: reviewErr}
 	}
 	return runStatus(exit)
+}
+
+// onTerminal reports whether a person sees the command at work. Without one its
+// writes are staged: nobody is there to stop it halfway.
+func (f *frame) onTerminal() bool {
+	in, ok := f.Stdin.(*os.File)
+	return ok && !f.json && term.IsTerminal(int(in.Fd())) && isTerminal(f.Stdout)
 }
 
 // start runs the command to its end, on a terminal if there is one.

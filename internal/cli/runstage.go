@@ -86,8 +86,7 @@ func countChanges(changes []workspace.Change) string {
 
 func (r *stagedReport) print(f *frame, review []workspace.Finding) {
 	if r.Trash == "" {
-		fmt.Fprintln(f.Stderr, "confine: nothing was changed")
-		return
+		return // nothing was changed
 	}
 	fmt.Fprintf(f.Stderr, "confine: committed: %s (to take it back: confine undo %s)\n", countChanges(r.Changes), r.Trash)
 	var inside, held []workspace.Finding

@@ -212,7 +212,7 @@ func TestAKilledRunIsReviewedAtTheNextStart(t *testing.T) {
 	script := `printf '[core]\n\tfsmonitor = x\n' >.git/config.worktree; mkdir .vscode; echo '{}' >.vscode/tasks.json; echo ready; sleep 60`
 	kill := func() {
 		t.Helper()
-		cmd := exec.Command(program(t), "run", "--", "sh", "-c", script)
+		cmd := exec.Command(program(t), "run", "--live", "--", "sh", "-c", script)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 		out := &syncBuffer{}
 		cmd.Stdout, cmd.Stderr = out, out

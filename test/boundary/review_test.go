@@ -13,11 +13,11 @@ import (
 )
 
 // reviewed runs a script in dir by `confine run --json` and returns what the
-// review says: "kind path" each, sorted.
+// review of its live writes says: "kind path" each, sorted.
 func reviewed(t *testing.T, dir string, flags []string, script string) []string {
 	t.Helper()
 	state := filepath.Join(t.TempDir(), "state")
-	out, errs, status := confined(t, dir, []string{"XDG_STATE_HOME=" + state}, append(append([]string{"--json"}, flags...), "--", "sh", "-ec", script)...)
+	out, errs, status := confined(t, dir, []string{"XDG_STATE_HOME=" + state}, append(append([]string{"--json", "--live"}, flags...), "--", "sh", "-ec", script)...)
 	var report struct {
 		Stdout, Stderr string
 		Review         []struct {

@@ -98,7 +98,7 @@ func TestRunsAsRootHaveIDsOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
 	var ids []int
 	for range 2 {
-		cmd := exec.Command(program(t), "run", "--", "sh", "-c", "echo x > made; echo ready; sleep 30")
+		cmd := exec.Command(program(t), "run", "--live", "--", "sh", "-c", "echo x > made; echo ready; sleep 30")
 		cmd.Dir = dir
 		out, err := cmd.StdoutPipe()
 		if err != nil {

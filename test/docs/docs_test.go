@@ -239,7 +239,7 @@ func commandLine(line string) (command string, flags []string, ok bool) {
 	line, _, _ = strings.Cut(line, " -- ")
 	fields := strings.Fields(line)
 	command = fields[0]
-	if len(fields) > 1 && (command == "config" || command == "local") {
+	if len(fields) > 1 && (command == "config" || command == "local" || command == "trash") {
 		command += " " + fields[1]
 	}
 	for _, f := range flag.FindAllStringSubmatch(line, -1) {
@@ -252,6 +252,9 @@ func commandLine(line string) (command string, flags []string, ok bool) {
 var shown = map[string][]string{
 	"docs/how-to/allow-a-host.md": {
 		"refused connections:", `github.com:443 by "git-remote-http": not listed`, "--net github.com:443", "refused, as listed",
+	},
+	"docs/how-to/undo-a-run.md": {
+		"committed: 1 new, 1 changed, 1 deleted", "one\ntwo", "taken back", "shell environment", "use nix",
 	},
 	"docs/tutorial/first-run.md": {
 		"made inside", "tenant.yaml: ok", "that is the issue", "gate     passed",

@@ -97,11 +97,18 @@ func inspect(h host) Report {
 		addresses, func(i *Item, _ error) { i.Fix = addressesFix(h) }, needChild, "user namespaces", "net namespaces")
 	in.look(Item{Name: "nf_tables", Layer: boundary.LayerNFTables, Needed: true, Without: "confine run works without --net"},
 		capture, func(i *Item, err error) { i.Fix = captureFix(h, err) }, needChild, "user namespaces", "net namespaces")
-	in.look(Item{Name: "overlay", Without: "no staged workspaces and no setup layers"},
+	in.look(Item{Name: "overlay", Without: "no staged writes: confine run needs --live where there is no terminal"},
 		overlay, func(i *Item, err error) { i.Fix = overlayFix(h, err) }, needChild, "user namespaces", "mnt namespaces", "mount")
+	if last := &in.items[len(in.items)-1]; last.Present {
+		last.Detail += overlayShows
+	}
 	in.idmapped()
 	return Report{Items: in.items}
 }
+
+// overlayShows is where staged writes differ from real ones, in the words that a
+// program which meets it prints.
+const overlayShows = "; in staged runs a rename of a directory that was there before is EXDEV (Invalid cross-device link), and a file of another owner can't be written: EOVERFLOW"
 
 // needChild is lacking when no child can be started at all.
 const needChild = "child processes"
