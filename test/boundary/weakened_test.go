@@ -65,7 +65,7 @@ var weakenings = []weakening{
 	{"read-only-mask", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)",
 		`pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unless("read-only-mask", unix.MOUNT_ATTR_RDONLY))`}}},
 	{"masks", "files", []string{"dotenv-masked"}, []edit{{nativeDir + "view.go", "case boundary.Mask:\n", "case boundary.Mask:\n\t\tif weakened(\"masks\") { break }\n"}}},
-	{"seccomp", "kernel", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input", "socket-matrix", "foreign-sockets", "call-numbers"}, []edit{
+	{"seccomp", "kernel", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input", "socket-matrix", "foreign-sockets", "call-numbers", "tighten"}, []edit{
 		{nativeDir + "harden.go", "func (pl *plan) filterCalls(c *kernel.Block) {", "func (pl *plan) filterCalls(c *kernel.Block) {\n\tif weakened(\"seccomp\") { return }"}}},
 	{"foreign", "kernel", []string{"foreign-calls", "foreign-sockets"}, []edit{{seccompDir + "compile.go", "if a.foreign != 0 {", `if a.foreign != 0 && !weakened("foreign") {`}}},
 	{"terminal", "kernel", []string{"terminal-input", "system-calls"}, []edit{

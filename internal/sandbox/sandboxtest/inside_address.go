@@ -2,7 +2,11 @@
 
 package sandboxtest
 
-import "confine/internal/kernel"
+import (
+	"encoding/binary"
+
+	"confine/internal/kernel"
+)
 
 // strPtr is the address of s as a C string, kept alive for the life of the
 // probe, which is one process.
@@ -14,3 +18,6 @@ func bytesPtr(b []byte) uintptr {
 	kept = append(kept, b)
 	return kernel.AddressOf(b)
 }
+
+// putPtr puts a word into a struct of the kernel's.
+func putPtr(b []byte, v uintptr) { binary.NativeEndian.PutUint64(b, uint64(v)) }

@@ -12,6 +12,11 @@ func socketProbes() []Probe {
 	return []Probe{
 		{Name: "socket-matrix", Group: "kernel", Expected: "every family × type × protocol, by socket and socketpair and with high bits, gets the table's answer", run: probeFilterMatrix("sockets", 100_000)},
 		{Name: "foreign-sockets", Group: "kernel", Expected: "a socket of any family by int 0x80, a 32-bit program or x32, socketcall too, ends the process", run: probeForeignSockets},
+		{Name: "socket-options", Group: "kernel", Expected: "no option, request or netlink message reaches beyond a socket", run: probeOptions},
+		{Name: "unix-path-verbs", Group: "network", Expected: "a Unix socket of the host in a path is not there, by any type and verb", run: probeUnixVerbs(false)},
+		{Name: "unix-abstract-verbs", Group: "network", Expected: "an abstract Unix socket of the host is not reached, by any type and verb", run: probeUnixVerbs(true)},
+		{Name: "credentials", Group: "network", Expected: "no message can be sent in the name of another user, group or process", run: probeCredentials},
+		{Name: "tighten", Group: "kernel", Expected: "rule sets and filters may be set inside, and take no refusal back", run: probeTighten},
 		{Name: "call-numbers", Group: "kernel", Expected: "every number up to 64 beyond the highest known call gets the policy's answer", run: probeFilterMatrix("numbers", 300)},
 	}
 }
