@@ -109,7 +109,7 @@ func TestOutputWithoutRoomIsAFault(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	const noFiles = ":4\n" // cobra.ShellCompDirectiveNoFileComp
 	for _, test := range []struct{ args, want string }{
-		{"verify --group |", "processes\nfiles\nnetwork\nkernel\nworkspace\n" + noFiles},
+		{"verify --group |", "processes\nfiles\nnetwork\nkernel\nexhaustion\nworkspace\n" + noFiles},
 		{"verify --group ne|", "network\n" + noFiles},
 		{"work --until |", "plan\ncommits\npr\nmerge\n" + noFiles},
 		{"run --user |", "agent\nroot\n" + noFiles},

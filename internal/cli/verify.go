@@ -8,7 +8,7 @@ import (
 )
 
 // probeGroups are the groups that verify's probes come in.
-var probeGroups = []string{"processes", "files", "network", "kernel", "workspace"}
+var probeGroups = []string{"processes", "files", "network", "kernel", "exhaustion", "workspace"}
 
 // groupNames lists them as a sentence does.
 func groupNames() string {

@@ -71,7 +71,9 @@ func (pl *plan) buildDev(tree *tree, bound []kernel.Reg) {
 func (pl *plan) mountDevpts() {
 	o, name := pl.outer, "mount /dev/pts"
 	fs := o.Call(name+": open", unix.SYS_FSOPEN, pl.p.Str("devpts"), kernel.Int(unix.FSOPEN_CLOEXEC)).Result()
-	for _, kv := range [][2]string{{"ptmxmode", "0666"}, {"mode", "0620"}} {
+	// The kernel has some 3,000 terminals for all instances together: without a
+	// limit of its own one run took them all (tried).
+	for _, kv := range [][2]string{{"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "256"}} {
 		o.Call(name+": set "+kv[0], unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_SET_STRING), pl.p.Str(kv[0]), pl.p.Str(kv[1]), kernel.Int(0))
 	}
 	o.Call(name+": create", unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_CMD_CREATE), kernel.Int(0), kernel.Int(0), kernel.Int(0))

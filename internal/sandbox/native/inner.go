@@ -112,6 +112,11 @@ type rlimit struct {
 const (
 	defaultFiles = 4096
 	defaultPids  = 4096
+	// queuedSignals is how many signals and timers a run may have. The kernel
+	// counts them for the user as well, who is everybody's as an ordinary user:
+	// without a limit of its own one run took what all programs of that user
+	// have together (tried).
+	queuedSignals = 8192
 )
 
 func (pl *plan) rlimits() []rlimit {
@@ -129,6 +134,7 @@ func (pl *plan) rlimits() []rlimit {
 		{"open files", unix.RLIMIT_NOFILE, files},
 		// Counted per user namespace, so this sandbox's alone; init is in it.
 		{"processes", unix.RLIMIT_NPROC, pids + 1},
+		{"queued signals", unix.RLIMIT_SIGPENDING, queuedSignals},
 	}
 	if l.FileSize > 0 {
 		out = append(out, rlimit{"file size", unix.RLIMIT_FSIZE, uint64(l.FileSize)})
@@ -138,6 +144,9 @@ func (pl *plan) rlimits() []rlimit {
 		// privileged process could raise it.
 		var have unix.Rlimit
 		if unix.Getrlimit(out[i].resource, &have) == nil {
+			if out[i].resource == unix.RLIMIT_SIGPENDING {
+				have.Max /= 2 // leaves some where there are few
+			}
 			out[i].value = min(out[i].value, have.Max)
 		}
 	}
