@@ -49,7 +49,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"work", "--config", "c", "--issue", "99999999999999999999"}, ExitUsage, "", "confine: error: --issue \"99999999999999999999\": is too large or too small a number\nconfine: hint: see confine work --help\n"},
 		{[]string{"run", "--timeout", "soon", "--", "true"}, ExitRunFault, "", "confine: error: --timeout \"soon\": is a time, such as 90s, 10m or 1h30m\nconfine: hint: see confine run --help\n"},
 		{[]string{"--json=maybe"}, ExitUsage, "", "confine: error: --json \"maybe\": is true or false\nconfine: hint: see confine --help\n"},
-		{[]string{"verify", "--group", "x"}, ExitUsage, "", "confine: error: --group \"x\": is processes, files, network, kernel or workspace\nconfine: hint: see confine verify --help\n"},
+		{[]string{"verify", "--group", "x"}, ExitUsage, "", "confine: error: --group \"x\": is processes, files, network, kernel, exhaustion or workspace\nconfine: hint: see confine verify --help\n"},
 		{nil, ExitUsage, "", "confine: error: no command given\nconfine: hint: see confine --help\n"},
 		{[]string{"conifg"}, ExitUsage, "", "confine: error: unknown command \"conifg\" for \"confine\": did you mean \"config\"?\nconfine: hint: see confine --help\n"},
 		{[]string{"\x1b[31mx\u202e"}, ExitUsage, "", "confine: error: unknown command \"x\" for \"confine\"\nconfine: hint: see confine --help\n"},
