@@ -15,6 +15,7 @@ import (
 
 	"confine/internal/boundary"
 	"confine/internal/egress"
+	"confine/internal/kernel/probe"
 	"confine/internal/plaintext"
 	"confine/internal/sandbox"
 	"confine/internal/sandbox/native"
@@ -196,7 +197,7 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 	}
 	exit, err := o.start(ctx, f, spec)
 	if err != nil {
-		return runStartError(errors.Join(err, plan.discard()))
+		return runStartError(blockers(errors.Join(err, plan.discard()), plan.boundary, probe.Host))
 	}
 	review, reviewErr := plan.end(f, exit)
 	report := plan.report(args, exit, &refusals, review)

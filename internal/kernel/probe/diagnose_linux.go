@@ -90,6 +90,10 @@ func inspect(h host) Report {
 	in.look(Item{Name: "fresh /proc", Layer: boundary.LayerProc, Needed: true, Without: "the weaker form is a read-only bind of the outer /proc, which shows the command lines of other processes"},
 		freshProc, func(i *Item, err error) { i.Detail, i.Fix = err.Error()+coveredProc(h), freshProcFix(h) },
 		needChild, "user namespaces", "mnt namespaces", "pid namespaces", "mount")
+	if last := &in.items[len(in.items)-1]; last.After != "" && len(covers(h)) > 0 {
+		// Whatever else is mended, this stays: a container's owner is told at once.
+		last.Detail, last.Fix, last.After = "parts of /proc are covered, which keeps a fresh one from being mounted"+coveredProc(h), procFix, ""
+	}
 	in.look(Item{Name: "seccomp", Layer: boundary.LayerSeccomp, Needed: true}, loadFilter, func(i *Item, err error) { seccompCause(h, i, err) }, needChild, "prctl")
 	in.landlock()
 	in.controlGroups()

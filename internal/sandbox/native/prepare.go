@@ -133,6 +133,9 @@ func (r *run) openPrivileged() error {
 		if errors.Is(err, unix.EINVAL) && owned {
 			return &kernel.MissingError{Layer: boundary.LayerIDMap, What: fmt.Sprintf("the file system of %q has no idmapped mounts", m.Source), Fix: "use a directory on ext4, xfs, btrfs or tmpfs, or run confine as an ordinary user"}
 		}
+		if errors.Is(err, unix.EPERM) {
+			return &kernel.MissingError{Layer: boundary.LayerIDMap, What: fmt.Sprintf("root may not mount here (%v): it is a container's, without CAP_SYS_ADMIN", err), Fix: "run confine as an ordinary user of the container: docker run --user 1000, or su"}
+		}
 		if err != nil {
 			return &sandbox.StartError{Step: fmt.Sprintf("bind %q", m.Source), Err: err}
 		}

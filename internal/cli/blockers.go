@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"confine/internal/boundary"
+	"confine/internal/kernel"
+	"confine/internal/kernel/probe"
+	"confine/internal/plaintext"
+	"confine/internal/sandbox"
+)
+
+// blockedError is a start that failed on a host where more than one thing is in
+// the way: to be told of one at a time is a start for each.
+type blockedError struct {
+	err   error
+	items []probe.Item
+}
+
+func (e *blockedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "this host can't hold the boundary; %d things are in the way:", len(e.items))
+	for _, i := range e.items {
+		fmt.Fprintf(&b, "\n  %s: %s\n    fix: %s", i.Name, plaintext.Line(i.Detail, maxDetail), plaintext.Line(i.Fix, maxDetail))
+	}
+	return b.String()
+}
+
+func (e *blockedError) Unwrap() error { return e.err }
+
+// Hint says where it is told in full.
+func (e *blockedError) Hint() string {
+	return "each is named with its one change; docs/how-to/run-in-docker.md has the whole set for a container"
+}
+
+// blockers looks for everything that is in the way of a start that failed for
+// what the host lacks.
+func blockers(err error, b boundary.Boundary, look func() probe.Report) error {
+	var missing *kernel.MissingError
+	var start *sandbox.StartError
+	if !errors.As(err, &missing) && !(errors.As(err, &start) && !start.NotFound && !start.NotExecutable) {
+		return err
+	}
+	var items []probe.Item
+	for _, i := range look().Items {
+		allowed := i.Layer != "" && slices.Contains(b.AllowMissing, i.Layer)
+		if !i.Present && i.Needed && i.After == "" && !allowed {
+			items = append(items, i)
+		}
+	}
+	if len(items) < 2 {
+		return err
+	}
+	return &blockedError{err: err, items: items}
+}
