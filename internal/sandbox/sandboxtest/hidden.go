@@ -111,7 +111,7 @@ func above(word string) ([]int, error) {
 			return nil, err
 		}
 		var chain []int
-		for p := pid; p > 1; {
+		for p := pid; p > 0; { // confine may be a container's PID 1
 			if p == os.Getpid() {
 				return chain, nil
 			}

@@ -113,7 +113,7 @@ const beyondKnown = 64
 
 // tryNumbers asks the filter about every number from 0 to beyond the highest
 // known, and some that only look like one.
-func tryNumbers([]string) (a Answer) {
+func tryNumbers(args []string) (a Answer) {
 	words := func(s string) map[string]bool {
 		m := map[string]bool{}
 		for _, w := range strings.Fields(s) {
@@ -133,6 +133,9 @@ func tryNumbers([]string) (a Answer) {
 	}
 	err := underMark(func(call func(uint32, ...uintptr) error) {
 		m := a.matrix("numbers")
+		if len(args) > 0 { // the control
+			m.most = allNamed
+		}
 		for nr := range highest + beyondKnown + 1 {
 			name, known := names[nr]
 			want := letThrough

@@ -15,13 +15,16 @@ type matrix struct {
 	what  string
 	right map[string]int
 	wrong int
+	// most is how many wrong cells are told.
+	most int
 }
 
-// mostNamed is how many wrong cells are told: after that many, one knows.
-const mostNamed = 40
+// mostNamed is how many wrong cells are told: after that many, one knows. Of a
+// control, which is wrong in most, all are.
+const mostNamed, allNamed = 40, 1000
 
 func (a *Answer) matrix(what string) *matrix {
-	return &matrix{a: a, what: what, right: map[string]int{}}
+	return &matrix{a: a, what: what, right: map[string]int{}, most: mostNamed}
 }
 
 // cell is one cell's result and the one that holds.
@@ -30,7 +33,7 @@ func (m *matrix) cell(name func() string, got, want string) {
 		m.right[got]++
 		return
 	}
-	if m.wrong++; m.wrong <= mostNamed {
+	if m.wrong++; m.wrong <= m.most {
 		m.a.Tries = append(m.a.Tries, Try{What: name(), Result: got, Want: want})
 	}
 }
@@ -46,8 +49,8 @@ func (m *matrix) done() {
 		text := fmt.Sprintf("%s: %d cells %s", m.what, m.right[r], r)
 		m.a.Tries = append(m.a.Tries, Try{What: m.what, Result: text, Want: text})
 	}
-	if m.wrong > mostNamed {
-		m.a.saw(m.what, fmt.Sprintf("and %d cells more", m.wrong-mostNamed))
+	if m.wrong > m.most {
+		m.a.saw(m.what, fmt.Sprintf("and %d cells more", m.wrong-m.most))
 	}
 }
 
