@@ -75,7 +75,7 @@ var weakenings = []weakening{
 		{seccompDir + "policy.go", "{When: []Test{any(0, newNamespaces)}, Then: Refuse}", `{When: []Test{any(0, newNamespaces)}, Then: refuseUnless("clone")}`}}},
 	{"init", "processes", []string{"init-limits"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{is(pid, 0, initPID)}, Then: Refuse}", `{When: []Test{is(pid, 0, initPID)}, Then: refuseUnless("init")}`}}},
-	{"set-id", "files", []string{"set-id"}, []edit{
+	{"set-id", "files", []string{"set-id", "set-id-forms", "set-id-forms-staged"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{any(arg, setID)}, Then: Refuse}}, Else: Allow}\n\t}\n\t// The mode", "{When: []Test{any(arg, setID)}, Then: refuseUnless(\"set-id\")}}, Else: Allow}\n\t}\n\t// The mode"}}},
 	// One call let through, of each kind of answer.
 	{"call:vhangup", "kernel", []string{"system-calls", "call-numbers"}, nil},
@@ -83,6 +83,8 @@ var weakenings = []weakening{
 	{"call:mount", "kernel", []string{"system-calls", "call-numbers"}, nil},
 	{"call:socket", "kernel", []string{"system-calls", "socket-matrix"}, nil},
 	{"call:socketpair", "kernel", []string{"system-calls", "socket-matrix"}, nil},
+	{"call:openat", "files", []string{"set-id-forms", "set-id-forms-staged"}, nil},
+	{"call:mknodat", "files", []string{"set-id-forms"}, nil},
 	{"call:personality", "kernel", []string{"system-calls"}, nil},
 	{"call:setsockopt", "kernel", []string{"system-calls"}, nil},
 	// All of them, each with its own words in the answer.

@@ -29,7 +29,7 @@ var attempts = map[string]func(args []string) Answer{
 	"paths": tryPaths, "list": tryList, "masked": tryMasked, "descriptors": tryDescriptors, "set-id": trySetID, "devices": tryDevices, "read-only": tryReadOnly, "read-only-fifo": tryFIFO, "mount-flags": tryMountFlags,
 	"network": tryNetwork, "unix": tryUnix, "metadata": tryMetadata, "unlisted": tryUnlisted, "protocols": tryProtocols,
 	"namespaces": tryNamespaces, "mounts": tryMounts, "families": tryFamilies, "calls": tryCalls, "foreign": tryForeign, "terminal": tryTerminal,
-	"sockets": trySockets, "foreign-sockets": tryForeignSockets, "socket-options": tryOptions, "capable": tryCapable, "tighten": tryTighten, "unix-verbs": tryUnixVerbs, "credentials": tryCredentials, "verbs": tryVerbs, "search": trySearch, "leaks": tryLeaks, "exhaust": tryExhaust, "innocent": tryInnocent, "swap": trySwap, "numbers": tryNumbers,
+	"sockets": trySockets, "foreign-sockets": tryForeignSockets, "socket-options": tryOptions, "capable": tryCapable, "tighten": tryTighten, "unix-verbs": tryUnixVerbs, "credentials": tryCredentials, "verbs": tryVerbs, "search": trySearch, "leaks": tryLeaks, "exhaust": tryExhaust, "innocent": tryInnocent, "swap": trySwap, "set-id-forms": trySetIDForms, "numbers": tryNumbers,
 }
 
 // Inside is the probe program's main function: it makes the attempt that args

@@ -108,7 +108,7 @@ func Run(ctx context.Context, h *Host, probes []Probe, each func(Result)) (held 
 
 // Probes are all probes of a driver.
 func Probes() []Probe {
-	return slices.Concat(processProbes(), fileProbes(), networkProbes(), kernelProbes(), socketProbes(), verbProbes(), secretProbes(), exhaustionProbes())
+	return slices.Concat(processProbes(), fileProbes(), networkProbes(), kernelProbes(), socketProbes(), verbProbes(), secretProbes(), exhaustionProbes(), setIDProbes())
 }
 
 // inside runs one attempt of inside.go in a sandbox made of b.
