@@ -56,7 +56,7 @@ func TestVerifyHoldsEveryProbe(t *testing.T) {
 		t.Errorf("verify: %v", err)
 	}
 	probes := readProbes(t, out)
-	if len(probes) < 33 {
+	if len(probes) < 70 {
 		t.Errorf("only %d probes", len(probes))
 	}
 	for _, p := range probes {

@@ -107,7 +107,32 @@ var takers = map[string]func(n int) error{
 		return errnoErr(errno)
 	},
 	"shared segments": func(int) error { _, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600); return err },
-	"timers":          newTimer,
+	"semaphores": func(int) error {
+		_, _, errno := unix.Syscall(unix.SYS_SEMGET, unix.IPC_PRIVATE, 250, unix.IPC_CREAT|0o600)
+		return errnoErr(errno)
+	},
+	"System V queues": func(int) error {
+		id, _, errno := unix.Syscall(unix.SYS_MSGGET, unix.IPC_PRIVATE, unix.IPC_CREAT|0o600, 0)
+		if errno == 0 {
+			message := make([]byte, 8+4096) // struct msgbuf
+			message[0] = 1
+			for errno == 0 {
+				_, _, errno = unix.Syscall6(unix.SYS_MSGSND, id, bytesPtr(message), 4096, unix.IPC_NOWAIT, 0, 0)
+			}
+			if errno == unix.EAGAIN { // it is full
+				errno = 0
+			}
+		}
+		return errnoErr(errno)
+	},
+	"servers": func(int) error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Listen(fd, 1) // on a port that the kernel chooses
+		}
+		return err
+	},
+	"timers": newTimer,
 	"signals under way": func(int) error {
 		info := make([]byte, 128) // siginfo_t: si_code is at 8
 		info[8], info[9], info[10], info[11] = 0xff, 0xff, 0xff, 0xff
@@ -256,6 +281,11 @@ func innocentWork() []Try {
 	ok("make a shared segment", err)
 	if err == nil {
 		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
+	sem, _, errno := unix.Syscall(unix.SYS_SEMGET, unix.IPC_PRIVATE, 1, unix.IPC_CREAT|0o600)
+	ok("make a semaphore", errnoErr(errno))
+	if errno == 0 {
+		_, _, _ = unix.Syscall6(unix.SYS_SEMCTL, sem, 0, unix.IPC_RMID, 0, 0, 0)
 	}
 	ok("serve", ownServer("127.0.0.1:8081"))
 	return a.Tries
