@@ -16,7 +16,7 @@ import (
 var oldest = version{5, 13}
 
 const (
-	dockerFix = "in Docker: --security-opt seccomp=FILE with packaging/docker/seccomp.json of confine (Docker's profile and the calls that make namespaces and mounts; confine loads a stricter filter for what it runs), or seccomp=unconfined"
+	dockerFix   = "in Docker: --security-opt seccomp=FILE with packaging/docker/seccomp.json of confine (Docker's profile and the calls that make namespaces and mounts; confine loads a stricter filter for what it runs), or seccomp=unconfined"
 	procFix     = "in Docker: --security-opt systempaths=unconfined; elsewhere take away the mounts that cover parts of /proc; or name proc in allow_missing"
 	apparmorFix = "install confine in /usr/local/bin or /usr/bin and its profile: cp packaging/apparmor/confine /etc/apparmor.d/confine && apparmor_parser -r /etc/apparmor.d/confine"
 	otherKernel = "run confine on a Linux kernel itself: this one, or what stands for it (gVisor, WSL 1), does not have the call"
