@@ -34,9 +34,9 @@ type memoryWatch struct {
 	root  int // the outer process
 	limit int64
 	tmpfs []*os.File
-	// shm and msg are the lists of the sandbox's own IPC namespace: they were
+	// shm, msg and sem are the lists of the sandbox's own IPC namespace: they were
 	// opened in it, and that is what they show (ipc/util.c).
-	shm, msg *os.File
+	shm, msg, sem *os.File
 	// lowest is the least shared memory that the host had so far: what is more
 	// now is the most that the sandbox can have.
 	lowest int64
@@ -57,13 +57,13 @@ func newMemoryWatch(root int, limit int64, handed []*os.File) *memoryWatch {
 	w := &memoryWatch{root: root, limit: limit, tmpfs: handed[:n], lowest: math.MaxInt64}
 	w.growth()
 	if n < len(handed) {
-		w.shm, w.msg = handed[n], handed[n+1]
+		w.shm, w.msg, w.sem = handed[n], handed[n+1], handed[n+2]
 	}
 	return w
 }
 
 func (w *memoryWatch) close() {
-	for _, f := range append(w.tmpfs, w.shm, w.msg) {
+	for _, f := range append(w.tmpfs, w.shm, w.msg, w.sem) {
 		f.Close() // of nil, an error and no more
 	}
 }
@@ -125,7 +125,7 @@ func (w *memoryWatch) files() (sum int64) {
 	return sum
 }
 
-// ipc is what System V segments and messages hold, and which segments there are:
+// ipc is what System V segments, messages and semaphores hold, and which segments there are:
 // a mapping of one has its id as inode.
 func (w *memoryWatch) ipc() (sum int64, segments map[uint64]bool) {
 	segments = map[uint64]bool{}
@@ -150,11 +150,22 @@ func (w *memoryWatch) ipc() (sum int64, segments map[uint64]bool) {
 		count, _ := strconv.ParseInt(f[4], 10, 64)
 		sum += n + count*messageBytes + inodeBytes/2
 	}
+	for _, f := range listFields(w.sem) {
+		// key semid perms nsems … A namespace may have a billion of them.
+		if len(f) < 4 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[3], 10, 64)
+		sum += n*semaphoreBytes + inodeBytes/2
+	}
 	return sum, segments
 }
 
 // messageBytes is what the kernel adds to each message (struct msg_msg).
 const messageBytes = 64
+
+// semaphoreBytes is one semaphore (struct sem, a cache line).
+const semaphoreBytes = 64
 
 // listFields reads a list of /proc/sysvipc from its beginning, without its head.
 func listFields(f *os.File) (out [][]string) {

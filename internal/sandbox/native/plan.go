@@ -200,15 +200,15 @@ func (pl *plan) limitNamespaces() {
 }
 
 // ipcLists are the last of the counted descriptors. A kernel without System V IPC
-// has neither of them, and nothing to count.
+// has none of them, and nothing to count.
 var ipcLists = sync.OnceValue(func() []string {
 	if _, err := os.Stat("/proc/sysvipc/shm"); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return []string{"shm", "msg"}
+	return []string{"shm", "msg", "sem"}
 })
 
-// openLists opens the lists of this IPC namespace's segments and queues: an open
+// openLists opens the lists of this IPC namespace's segments, queues and semaphores: an open
 // one goes on to show this namespace, whoever reads it.
 func (pl *plan) openLists() {
 	if !pl.countMemory {
