@@ -10,7 +10,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,15 +34,21 @@ const (
 )
 
 func (o *verifyOptions) run(ctx context.Context, f *frame) error {
-	probes := append(sandboxtest.Probes(), workspaceProbes()...)
-	if o.group != "" {
-		var some []sandboxtest.Probe
-		for _, p := range probes {
-			if p.Group == o.group {
-				some = append(some, p)
-			}
+	probes := slices.DeleteFunc(append(sandboxtest.Probes(), workspaceProbes()...), func(p sandboxtest.Probe) bool { return !o.wants(p.Group, p.Name) })
+	if len(probes) == 0 {
+		return usagef("confine verify", "no probe of that group and name: confine verify --list shows all")
+	}
+	// What belongs together comes together.
+	slices.SortStableFunc(probes, func(a, b sandboxtest.Probe) int {
+		return slices.Index(probeGroups, a.Group) - slices.Index(probeGroups, b.Group)
+	})
+	if o.list {
+		return f.listProbes(probes)
+	}
+	if o.report != "" && !o.force {
+		if _, err := os.Lstat(o.report); err == nil {
+			return usagef("confine verify", "--report %q: exists; --force writes over it", o.report)
 		}
-		probes = some
 	}
 	key, err := plantedKey()
 	if err != nil {
@@ -65,40 +73,31 @@ func (o *verifyOptions) run(ctx context.Context, f *frame) error {
 	host := &sandboxtest.Host{
 		Driver: native.New(), Base: verifyBase, Program: program, Egress: verifyEgress, PlantedKey: key, Dir: dir,
 	}
+	began := time.Now().UTC()
 	results := []sandboxtest.Result{}
+	shown := newProbePrinter(f, probes)
 	held := sandboxtest.Run(ctx, host, probes, func(r sandboxtest.Result) {
 		results = append(results, r)
 		if !f.json {
-			f.printProbe(r)
+			shown.print(r)
 		}
 	})
+	if o.report != "" {
+		if err := o.writeReport(f, program, began, results, held); err != nil {
+			return err
+		}
+	}
 	if f.json {
 		if err := f.printJSON(map[string]any{"probes": results}); err != nil {
 			return err
 		}
-	} else {
-		n := 0
-		for _, r := range results {
-			if r.Held {
-				n++
-			}
-		}
-		if err := f.printf("%d of %d held\n", n, len(results)); err != nil {
-			return err
-		}
+	} else if err := shown.end(results); err != nil {
+		return err
 	}
 	if !held {
 		return &ExitError{Status: ExitRefused, Err: errors.New("the boundary does not hold on this machine")}
 	}
 	return nil
-}
-
-func (f *frame) printProbe(r sandboxtest.Result) {
-	mark := "held"
-	if !r.Held {
-		mark = "NOT HELD"
-	}
-	_ = f.printf("%-8s %s/%s: %s: expected %s; control: %s\n", mark, r.Group, r.Name, r.Observed, r.Expected, r.Control)
 }
 
 // plantedKey makes sure that this process has a key in its environment and

@@ -65,3 +65,51 @@ func TestVerifyHoldsEveryProbe(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifyReport: what an audit asks for, in a file that is never written over
+// by accident.
+func TestVerifyReport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	args := []string{"verify", "--group", "workspace", "--probe", "host-*", "--report", file}
+	if out, err := exec.Command(program(t), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Format  string
+		Held    bool
+		Program struct{ Version, SHA256 string }
+		Host    struct {
+			Kernel    string
+			Abilities []struct{ Name string }
+		}
+		Boundary struct{ Version int }
+		Weaker   struct{ Allowed []string } `json:"weaker_forms"`
+		Probes   []probeResult
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Format != "confine-verify/1" || !r.Held || len(r.Program.SHA256) != 64 || r.Host.Kernel == "" || len(r.Host.Abilities) < 10 || r.Boundary.Version == 0 || len(r.Weaker.Allowed) != 1 {
+		t.Errorf("%.600s", data)
+	}
+	if len(r.Probes) != 1 || r.Probes[0].Name != "host-socket" || r.Probes[0].Control == "" {
+		t.Errorf("probes: %+v", r.Probes)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	if err := exec.Command(program(t), args...).Run(); err == nil {
+		t.Error("a report was written over another")
+	}
+	if out, err := exec.Command(program(t), append(args, "--force")...).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	entries, err := os.ReadDir(filepath.Dir(file))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
