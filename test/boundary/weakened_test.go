@@ -64,7 +64,6 @@ var weakenings = []weakening{
 	{"read-only-dev", "files", []string{"mount-flags"}, []edit{{nativeDir + "dev.go", "pl.mountAttr(unix.MOUNT_ATTR_RDONLY)", `pl.mountAttr(unless("read-only-dev", unix.MOUNT_ATTR_RDONLY))`}}},
 	{"read-only-mask", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)",
 		`pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unless("read-only-mask", unix.MOUNT_ATTR_RDONLY))`}}},
-	{"terminals", "exhaustion", []string{"exhaust-terminals"}, []edit{{nativeDir + "dev.go", `{"max", "256"}`, `{"max", map[bool]string{true: "1048576", false: "256"}[weakened("terminals")]}`}}},
 	{"masks", "files", []string{"dotenv-masked", "masked-file", "masked-file-staged", "masked-directory", "masked-directory-staged"}, []edit{{nativeDir + "view.go", "case boundary.Mask:\n", "case boundary.Mask:\n\t\tif weakened(\"masks\") { break }\n"}}},
 	{"seccomp", "kernel", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input", "socket-matrix", "foreign-sockets", "call-numbers", "tighten"}, []edit{
 		{nativeDir + "harden.go", "func (pl *plan) filterCalls(c *kernel.Block) {", "func (pl *plan) filterCalls(c *kernel.Block) {\n\tif weakened(\"seccomp\") { return }"}}},
