@@ -5,6 +5,7 @@ package boundary
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +26,7 @@ import (
 // weakening is a change to the sources that leaves one layer out when it is named.
 type weakening struct {
 	name string
-	// group is the group of probes to run, and probes those that must not hold.
-	group  string
+	// probes are those that must not hold.
 	probes []string
 	edits  []edit
 }
@@ -41,53 +41,53 @@ const (
 )
 
 var weakenings = []weakening{
-	{"landlock", "files", []string{"read-only-fifo"}, []edit{{nativeDir + "harden.go", "if !pl.landlock {", `if !pl.landlock || weakened("landlock") {`}}},
-	{"scopes", "processes", []string{"signal-init"}, []edit{{"internal/kernel/landlock/landlock.go", "if a < 6 {\n\t\treturn 0", "if a < 6 || weakened(\"scopes\") {\n\t\treturn 0"}}},
-	{"hidepid", "processes", []string{"parent-proc", "pid1-cmdline"}, []edit{
+	{"landlock", []string{"read-only-fifo"}, []edit{{nativeDir + "harden.go", "if !pl.landlock {", `if !pl.landlock || weakened("landlock") {`}}},
+	{"scopes", []string{"signal-init"}, []edit{{"internal/kernel/landlock/landlock.go", "if a < 6 {\n\t\treturn 0", "if a < 6 || weakened(\"scopes\") {\n\t\treturn 0"}}},
+	{"hidepid", []string{"parent-proc", "pid1-cmdline"}, []edit{
 		{nativeDir + "view.go", `pl.p.Str("hidepid=ptraceable")`, `pl.p.Str(map[bool]string{true: "hidepid=off", false: "hidepid=ptraceable"}[weakened("hidepid")])`}}},
-	{"dumpable", "processes", []string{"init-hidden"}, []edit{
+	{"dumpable", []string{"init-hidden"}, []edit{
 		{nativeDir + "inner.go", `in.Call("hide init", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_DUMPABLE), kernel.Int(0))`,
 			`in.Call("hide init", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_DUMPABLE), kernel.Int(1-unless("dumpable", 1)))`},
 		{nativeDir + "plan.go", `b.Call("hide process", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_DUMPABLE), kernel.Int(0))`,
 			`b.Call("hide process", unix.SYS_PRCTL, kernel.Int(unix.PR_SET_DUMPABLE), kernel.Int(1-unless("dumpable", 1)))`}}},
-	{"capabilities", "processes", []string{"init-hidden"}, []edit{
+	{"capabilities", []string{"init-hidden"}, []edit{
 		{nativeDir + "plan.go", "func (pl *plan) clearCapabilities(b *kernel.Block) {", "func (pl *plan) clearCapabilities(b *kernel.Block) {\n\tif weakened(\"capabilities\") { return }"}}},
-	{"bounding", "processes", []string{"posture"}, []edit{
+	{"bounding", []string{"posture"}, []edit{
 		{nativeDir + "plan.go", `b.Repeat("drop bounding capability", 1, capabilities(),`, `b.Repeat("drop bounding capability", 1, capabilities()*int(unless("bounding", 1)),`}}},
-	{"nosuid", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "const (\n\tattrBase  = unix.MOUNT_ATTR_NOSUID\n\tattrNoDev = unix.MOUNT_ATTR_NODEV\n)",
+	{"nosuid", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "const (\n\tattrBase  = unix.MOUNT_ATTR_NOSUID\n\tattrNoDev = unix.MOUNT_ATTR_NODEV\n)",
 		"var attrBase, attrNoDev = unless(\"nosuid\", unix.MOUNT_ATTR_NOSUID), unless(\"nodev\", unix.MOUNT_ATTR_NODEV)"}}},
-	{"nodev", "files", []string{"mount-flags"}, nil},
-	{"noexec", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "if m.NoExec {\n\t\tattr |= unix.MOUNT_ATTR_NOEXEC\n\t}\n\treturn attr",
+	{"nodev", []string{"mount-flags"}, nil},
+	{"noexec", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "if m.NoExec {\n\t\tattr |= unix.MOUNT_ATTR_NOEXEC\n\t}\n\treturn attr",
 		"if m.NoExec && !weakened(\"noexec\") {\n\t\tattr |= unix.MOUNT_ATTR_NOEXEC\n\t}\n\treturn attr"}}},
-	{"read-only", "files", []string{"mount-flags", "read-only", "read-only-file"}, []edit{{nativeDir + "view.go", "if !m.Writable {", `if !m.Writable && !weakened("read-only") {`}}},
-	{"read-only-root", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(unix.MOUNT_ATTR_RDONLY|attrBase|attrNoDev)", `pl.mountAttr(unless("read-only-root", unix.MOUNT_ATTR_RDONLY)|attrBase|attrNoDev)`}}},
-	{"read-only-dev", "files", []string{"mount-flags"}, []edit{{nativeDir + "dev.go", "pl.mountAttr(unix.MOUNT_ATTR_RDONLY)", `pl.mountAttr(unless("read-only-dev", unix.MOUNT_ATTR_RDONLY))`}}},
-	{"read-only-mask", "files", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)",
+	{"read-only", []string{"mount-flags", "read-only", "read-only-file"}, []edit{{nativeDir + "view.go", "if !m.Writable {", `if !m.Writable && !weakened("read-only") {`}}},
+	{"read-only-root", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(unix.MOUNT_ATTR_RDONLY|attrBase|attrNoDev)", `pl.mountAttr(unless("read-only-root", unix.MOUNT_ATTR_RDONLY)|attrBase|attrNoDev)`}}},
+	{"read-only-dev", []string{"mount-flags"}, []edit{{nativeDir + "dev.go", "pl.mountAttr(unix.MOUNT_ATTR_RDONLY)", `pl.mountAttr(unless("read-only-dev", unix.MOUNT_ATTR_RDONLY))`}}},
+	{"read-only-mask", []string{"mount-flags"}, []edit{{nativeDir + "view.go", "pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)",
 		`pl.mountAttr(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC|unless("read-only-mask", unix.MOUNT_ATTR_RDONLY))`}}},
-	{"masks", "files", []string{"dotenv-masked", "masked-file", "masked-file-staged", "masked-directory", "masked-directory-staged"}, []edit{{nativeDir + "view.go", "case boundary.Mask:\n", "case boundary.Mask:\n\t\tif weakened(\"masks\") { break }\n"}}},
-	{"seccomp", "kernel", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input", "socket-matrix", "foreign-sockets", "call-numbers", "tighten"}, []edit{
+	{"masks", []string{"dotenv-masked", "masked-file", "masked-file-staged", "masked-directory", "masked-directory-staged"}, []edit{{nativeDir + "view.go", "case boundary.Mask:\n", "case boundary.Mask:\n\t\tif weakened(\"masks\") { break }\n"}}},
+	{"seccomp", []string{"system-calls", "foreign-calls", "namespaces", "socket-families", "terminal-input", "socket-matrix", "foreign-sockets", "call-numbers", "tighten"}, []edit{
 		{nativeDir + "harden.go", "func (pl *plan) filterCalls(c *kernel.Block) {", "func (pl *plan) filterCalls(c *kernel.Block) {\n\tif weakened(\"seccomp\") { return }"}}},
-	{"foreign", "kernel", []string{"foreign-calls", "foreign-sockets"}, []edit{{seccompDir + "compile.go", "if a.foreign != 0 {", `if a.foreign != 0 && !weakened("foreign") {`}}},
-	{"terminal", "kernel", []string{"terminal-input", "system-calls"}, []edit{
+	{"foreign", []string{"foreign-calls", "foreign-sockets"}, []edit{{seccompDir + "compile.go", "if a.foreign != 0 {", `if a.foreign != 0 && !weakened("foreign") {`}}},
+	{"terminal", []string{"terminal-input", "system-calls"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{is(1, 0, unix.TIOCSTI)}, Then: Refuse}", `{When: []Test{is(1, 0, unix.TIOCSTI)}, Then: refuseUnless("terminal")}`}}},
-	{"clone", "kernel", []string{"namespaces", "system-calls"}, []edit{
+	{"clone", []string{"namespaces", "system-calls"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{any(0, newNamespaces)}, Then: Refuse}", `{When: []Test{any(0, newNamespaces)}, Then: refuseUnless("clone")}`}}},
-	{"init", "processes", []string{"init-limits"}, []edit{
+	{"init", []string{"init-limits"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{is(pid, 0, initPID)}, Then: Refuse}", `{When: []Test{is(pid, 0, initPID)}, Then: refuseUnless("init")}`}}},
-	{"set-id", "files", []string{"set-id", "set-id-forms", "set-id-forms-staged"}, []edit{
+	{"set-id", []string{"set-id", "set-id-forms", "set-id-forms-staged"}, []edit{
 		{seccompDir + "policy.go", "{When: []Test{any(arg, setID)}, Then: Refuse}}, Else: Allow}\n\t}\n\t// The mode", "{When: []Test{any(arg, setID)}, Then: refuseUnless(\"set-id\")}}, Else: Allow}\n\t}\n\t// The mode"}}},
 	// One call let through, of each kind of answer.
-	{"call:vhangup", "kernel", []string{"system-calls", "call-numbers"}, nil},
-	{"call:openat2", "kernel", []string{"system-calls", "call-numbers"}, nil},
-	{"call:mount", "kernel", []string{"system-calls", "call-numbers"}, nil},
-	{"call:socket", "kernel", []string{"system-calls", "socket-matrix"}, nil},
-	{"call:socketpair", "kernel", []string{"system-calls", "socket-matrix"}, nil},
-	{"call:openat", "files", []string{"set-id-forms", "set-id-forms-staged"}, nil},
-	{"call:mknodat", "files", []string{"set-id-forms"}, nil},
-	{"call:personality", "kernel", []string{"system-calls"}, nil},
-	{"call:setsockopt", "kernel", []string{"system-calls"}, nil},
+	{"call:vhangup", []string{"system-calls", "call-numbers"}, nil},
+	{"call:openat2", []string{"system-calls", "call-numbers"}, nil},
+	{"call:mount", []string{"system-calls", "call-numbers"}, nil},
+	{"call:socket", []string{"system-calls", "socket-matrix"}, nil},
+	{"call:socketpair", []string{"system-calls", "socket-matrix"}, nil},
+	{"call:openat", []string{"set-id-forms", "set-id-forms-staged"}, nil},
+	{"call:mknodat", []string{"set-id-forms"}, nil},
+	{"call:personality", []string{"system-calls"}, nil},
+	{"call:setsockopt", []string{"system-calls"}, nil},
 	// All of them, each with its own words in the answer.
-	{"calls", "kernel", []string{"system-calls"}, []edit{{seccompDir + "policy.go",
+	{"calls", []string{"system-calls"}, []edit{{seccompDir + "policy.go",
 		"return Policy{Allowed: strings.Fields(allowed), Refused: strings.Fields(refused), Rules: rules()}",
 		"return weaken(Policy{Allowed: strings.Fields(allowed), Refused: strings.Fields(refused), Rules: rules()})"}}},
 }
@@ -219,9 +219,13 @@ func weakenedProgram(t *testing.T) string {
 func TestVerifySeesEachLayerThatIsLeftOut(t *testing.T) {
 	t.Parallel() // mostly waiting
 	program := weakenedProgram(t)
-	run := func(t *testing.T, name, group string) map[string]probeResult {
+	run := func(t *testing.T, name string, only []string) map[string]probeResult {
 		t.Helper()
-		cmd := exec.Command(program, "verify", "--json", "--group", group)
+		args := []string{"verify", "--json"}
+		for _, p := range only {
+			args = append(args, "--probe", p)
+		}
+		cmd := exec.Command(program, args...)
 		cmd.Env = append(os.Environ(), "CONFINE_TEST_WEAKENED="+name)
 		out, err := cmd.Output()
 		if held := err == nil; held != (name == "nothing") {
@@ -229,15 +233,15 @@ func TestVerifySeesEachLayerThatIsLeftOut(t *testing.T) {
 		}
 		return readProbes(t, out)
 	}
-	groups := map[string]bool{}
+	all := map[string]bool{}
 	for _, w := range weakenings {
-		groups[w.group] = true
+		for _, p := range w.probes {
+			all[p] = true
+		}
 	}
-	for group := range groups {
-		for _, p := range run(t, "nothing", group) {
-			if !p.Held {
-				t.Errorf("control: %+v", p)
-			}
+	for _, p := range run(t, "nothing", slices.Sorted(maps.Keys(all))) {
+		if !p.Held {
+			t.Errorf("control: %+v", p)
 		}
 	}
 	for _, w := range weakenings {
@@ -245,7 +249,7 @@ func TestVerifySeesEachLayerThatIsLeftOut(t *testing.T) {
 			continue // nothing to leave out here
 		}
 		t.Run(w.name, func(t *testing.T) {
-			probes := run(t, w.name, w.group)
+			probes := run(t, w.name, w.probes)
 			for _, name := range w.probes {
 				p, ok := probes[name]
 				if !ok || p.Held || strings.Contains(p.Observed, "could not run") || strings.Contains(p.Observed, "proves nothing") {
