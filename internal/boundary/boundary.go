@@ -33,6 +33,8 @@ type Boundary struct {
 	// AllowMissing names the layers whose absence on this host does not stop
 	// the run. A layer that is missing and not named here is an error.
 	AllowMissing []Layer `json:"allow_missing,omitempty"`
+	// Profile opens the boundary for programs with a sandbox of their own.
+	Profile Profile `json:"profile,omitempty"`
 }
 
 // TenantID names a tenant: 1-63 of a-z, 0-9 and '-', beginning with a letter.

@@ -26,7 +26,7 @@ func (b Boundary) Validate() error {
 }
 
 var checks = []func(Boundary) error{
-	checkVersion, checkTenant, checkIdentity, checkMounts, checkFiles, checkWorkdir, checkEnv, checkNetwork, checkLimits, checkAllowMissing,
+	checkVersion, checkTenant, checkIdentity, checkMounts, checkFiles, checkWorkdir, checkEnv, checkNetwork, checkLimits, checkAllowMissing, checkProfile,
 }
 
 func invalid(field, format string, args ...any) error {

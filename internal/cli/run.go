@@ -37,6 +37,7 @@ type runOptions struct {
 	stage   bool
 	live    bool
 	release []string
+	profile string
 }
 
 func newRunCommand(f *frame) *cobra.Command {
@@ -59,6 +60,9 @@ With a terminal the command gets one of its own, made inside. Its exit status is
 passed through: 124 means the time limit, 125 that confine failed, 126 and 127
 that the command can't be executed or is not in the view, 137 that it was killed
 (at the memory limit the reason is printed).
+
+A browser with its own sandbox needs --profile browser, bubblewrap and agents that
+use it --profile nesting; each says in what the boundary is weaker then.
 
 Standard input is read ahead for the command, as ssh does it: in a loop over
 lines, give it </dev/null. Started in the background of a shell it needs that too.
@@ -87,6 +91,7 @@ the command wrote.`,
 	fl.Int64Var(&o.pids, "pids", 0, "limit of processes and threads")
 	fl.DurationVar(&o.timeout, "timeout", 0, "wall time after which the run is killed, such as 10m")
 	fl.StringArrayVar(&o.missing, "allow-missing", nil, "run although this host lacks the `layer`: proc or landlock (cgroup always may be)")
+	fl.StringVar(&o.profile, "profile", "", "open the boundary for a program with a sandbox of its own: `browser` or nesting")
 	fl.BoolVar(&o.stage, "stage", false, "keep writes apart and commit them, reviewed, at the end (the default without a terminal)")
 	fl.BoolVar(&o.live, "live", false, "let writes be real at once (the default on a terminal)")
 	cmd.MarkFlagsMutuallyExclusive("stage", "live")
@@ -97,16 +102,19 @@ the command wrote.`,
 
 // runReport is the result of `confine run` as JSON.
 type runReport struct {
-	Command  []string            `json:"command"`
-	Exit     runExit             `json:"exit"`
-	Stdout   string              `json:"stdout,omitempty"`
-	Stderr   string              `json:"stderr,omitempty"`
-	Refusals []refusalReport     `json:"refusals"`
-	Missing  []boundary.Layer    `json:"missing_layers"`
-	Lent     []lentReport        `json:"lent"`
-	Masked   []string            `json:"masked"`
-	Skipped  []skippedReport     `json:"skipped,omitempty"`
-	Review   []workspace.Finding `json:"review"`
+	Command  []string         `json:"command"`
+	Exit     runExit          `json:"exit"`
+	Stdout   string           `json:"stdout,omitempty"`
+	Stderr   string           `json:"stderr,omitempty"`
+	Refusals []refusalReport  `json:"refusals"`
+	Missing  []boundary.Layer `json:"missing_layers"`
+	Profile  boundary.Profile `json:"profile,omitempty"`
+	// Weaker are the points in which the profile makes the boundary weaker.
+	Weaker  []string            `json:"weaker,omitempty"`
+	Lent    []lentReport        `json:"lent"`
+	Masked  []string            `json:"masked"`
+	Skipped []skippedReport     `json:"skipped,omitempty"`
+	Review  []workspace.Finding `json:"review"`
 	// Staged is what became of the writes of a staged run.
 	Staged  *stagedReport   `json:"staged,omitempty"`
 	Earlier []earlierReport `json:"earlier,omitempty"`
@@ -177,6 +185,11 @@ func (o *runOptions) run(ctx context.Context, f *frame, args []string) error {
 				fmt.Fprintf(f.Stderr, "confine: without %s: %s\n", l, plaintext.Line(what, 200))
 			}
 		},
+	}
+	if !f.json {
+		for _, w := range plan.boundary.Profile.Weaker() {
+			fmt.Fprintf(f.Stderr, "confine: profile %s: %s\n", plan.boundary.Profile, w)
+		}
 	}
 	var refusals egress.Collector
 	if plan.boundary.Network == boundary.NetworkCaptured {

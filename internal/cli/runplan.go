@@ -74,6 +74,10 @@ func (o *runOptions) plan(ctx context.Context, f *frame, args []string) (*runPla
 	for _, name := range o.missing {
 		b.AllowMissing = append(b.AllowMissing, boundary.Layer(name))
 	}
+	b.Profile = boundary.Profile(o.profile)
+	if b.Profile != boundary.ProfileNone && !slices.Contains(boundary.Profiles, b.Profile) {
+		return nil, usagef("confine run", "--profile %q: is browser or nesting", o.profile)
+	}
 	b.Limits = boundary.Limits{Pids: o.pids, Time: o.timeout}
 	if o.pids < 0 || o.timeout < 0 {
 		return nil, usagef("confine run", "--pids and --timeout can't be negative")

@@ -21,7 +21,7 @@ type captured struct{ out, err bytes.Buffer }
 
 func (p *runPlan) report(args []string, e sandbox.Exit, refusals *egress.Collector, review workspace.Review) runReport {
 	r := runReport{
-		Command: args, Lent: p.lent, Masked: p.live.Masked, Review: review.Findings, Notes: p.notes, Earlier: p.earlier, Missing: e.Missing, Dropped: refusals.Dropped(),
+		Command: args, Lent: p.lent, Masked: p.live.Masked, Review: review.Findings, Notes: p.notes, Earlier: p.earlier, Missing: e.Missing, Profile: p.boundary.Profile, Weaker: p.boundary.Profile.Weaker(), Dropped: refusals.Dropped(),
 		Exit: runExit{
 			Reason: e.Reason, Status: e.Status, Signal: e.Signal, Seconds: e.Duration.Seconds(),
 			OutputBytes: e.OutputBytes, OutputDropped: e.OutputDropped, OOMKills: e.OOMKills, RefusedForks: e.PidsHit,

@@ -98,7 +98,7 @@ func engineConfig(c *tenant.Config) (engine.Config, error) {
 	}
 	out := engine.Config{
 		Tenant: c.Tenant, Repository: c.Repo.URL.String(), Digest: digest,
-		View:   engine.View{ReadOnly: c.View.RO, Path: viewPath(c.View.Path), Limits: c.View.Limits, AllowMissing: c.View.AllowMissing},
+		View:   engine.View{ReadOnly: c.View.RO, Path: viewPath(c.View.Path), Limits: c.View.Limits, AllowMissing: c.View.AllowMissing, Profile: c.View.Profile},
 		Egress: c.Egress,
 		Setup:  engine.Setup{Commands: c.Setup.Run, Files: c.Setup.Key, Egress: c.SetupPolicy(), Time: c.Setup.Timeout},
 		Agent:  agent.Command{Args: c.Agent.Command, Env: variables(c.Agent.Env)}, Instructions: c.Agent.Instructions == tenant.InstructionsBase,

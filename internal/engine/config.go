@@ -84,6 +84,8 @@ type View struct {
 	Limits   boundary.Limits
 	// AllowMissing names the layers that this tenant's runs may lack.
 	AllowMissing []boundary.Layer
+	// Profile opens the boundary for programs with a sandbox of their own.
+	Profile boundary.Profile
 }
 
 // Setup is the setup step; without commands there is none.
@@ -141,7 +143,7 @@ const (
 func (r *run) base(network boundary.Network, safe ...string) (boundary.Boundary, error) {
 	c := r.o.Config
 	b := boundary.Boundary{
-		Version: boundary.Version, Tenant: c.Tenant, Network: network, Limits: c.View.Limits, AllowMissing: c.View.AllowMissing,
+		Version: boundary.Version, Tenant: c.Tenant, Network: network, Limits: c.View.Limits, AllowMissing: c.View.AllowMissing, Profile: c.View.Profile,
 		Identity: boundary.Identity{UID: agentID, GID: agentID, HostUID: r.hostID + agentID, HostGID: r.hostID + agentID},
 	}
 	part, _, err := hostview.System(hostview.Options{UID: agentID, GID: agentID, Network: network, SafeDirectories: safe})

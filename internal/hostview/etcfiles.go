@@ -33,6 +33,7 @@ var boundDirs = []string{
 	"/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/pki/java", "/etc/crypto-policies",
 	"/etc/fonts", "/etc/terminfo", "/etc/perl", "/etc/python3*", "/etc/R", "/etc/ImageMagick-*",
 	"/etc/java", "/etc/java-*", "/etc/.java", "/etc/maven",
+	"/etc/chromium.d", "/etc/chromium/policies",
 }
 
 // secretMarks are what makes a bound directory stay outside: a file of it that

@@ -155,6 +155,8 @@ type View struct {
 	// Path are directories put before the usual ones in PATH.
 	Path         []string         `json:"path"`
 	AllowMissing []boundary.Layer `json:"allow_missing"`
+	// Profile opens the boundary for programs with a sandbox of their own.
+	Profile boundary.Profile `json:"profile"`
 }
 
 // Setup installs what agent and gate need, on base, before they run.

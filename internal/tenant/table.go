@@ -158,6 +158,8 @@ func view() shape[View] {
 			list(absolutePath(anything), 64), func(v *View) *[]string { return &v.Path }),
 		bind(entry{name: "allow_missing", doc: "Layers of the boundary that this machine may lack. A layer that is missing and not named here stops every run.", example: "[cgroup]"},
 			list(layer(), 16), func(v *View) *[]boundary.Layer { return &v.AllowMissing }),
+		bind(entry{name: "profile", doc: "Opens the boundary of every run for programs that bring a sandbox of their own: browser for Chromium, nesting for bubblewrap and agents that use it. It is weaker then in points that are printed and recorded.", example: "browser"},
+			oneOf[boundary.Profile](now(string(boundary.ProfileBrowser), string(boundary.ProfileNesting))...), func(v *View) *boundary.Profile { return &v.Profile }),
 	)
 }
 

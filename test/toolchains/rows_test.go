@@ -5,7 +5,7 @@ package toolchains
 import "slices"
 
 // rows are all kinds of work, in the order of the page.
-var rows = slices.Concat(compilers, scripting, versionControl, shells, services)
+var rows = slices.Concat(compilers, scripting, versionControl, shells, services, nested)
 
 const gitWho = "git config --global user.name Ada; git config --global user.email ada@example.com\n"
 
@@ -99,8 +99,8 @@ var scripting = []row{
 			"dep/package.json":    `{"name":"dep","version":"1.0.0","main":"i.js"}`,
 			"dep/i.js":            "module.exports = 'from the workspace'\n",
 		},
-		flags:  []string{"--ro", "$CONFINE_TEST_PNPM"},
-		script: "pnpm() { node \"$PNPM/bin/pnpm.cjs\" \"$@\"; }; pnpm install --offline; pnpm -C app start; pnpm store path",
+		flags:  []string{"--ro", "$NPM/pnpm"},
+		script: "pnpm() { node \"$NPM/pnpm/bin/pnpm.cjs\" \"$@\"; }; pnpm install --offline; pnpm -C app start; pnpm store path",
 		wants:  []string{"from the workspace", "/home/agent/"},
 	},
 	{

@@ -140,17 +140,17 @@ func (s site) run(t *testing.T, name string, args ...string) (string, error) {
 }
 
 func (s site) outside(t *testing.T, script string) (string, error) {
-	s.env = append(s.env, "PNPM="+pnpm())
+	s.env = append(s.env, "NPM="+npm())
 	return s.run(t, "bash", "-euc", script)
 }
 
-// pnpm is the directory of that package, which scripts/setup fetches.
-func pnpm() string { return os.Getenv("CONFINE_TEST_PNPM") }
+// npm is the directory of the packages that scripts/setup fetches.
+func npm() string { return os.Getenv("CONFINE_TEST_NPM") }
 
 func (s site) inside(t *testing.T, r row, mode string) (string, error) {
-	args := []string{"run", mode, "--env", "PNPM=" + pnpm()}
+	args := []string{"run", mode, "--env", "NPM=" + npm()}
 	for _, f := range r.flags {
-		args = append(args, strings.ReplaceAll(f, "$CONFINE_TEST_PNPM", pnpm()))
+		args = append(args, strings.ReplaceAll(f, "$NPM", npm()))
 	}
 	return s.run(t, program(t), append(args, "--", "bash", "-euc", r.script)...)
 }

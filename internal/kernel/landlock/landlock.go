@@ -85,6 +85,14 @@ func (a ABI) Ruleset() []byte {
 	return b
 }
 
+// Reach is the ruleset without files: scopes alone. The kernel forbids mounts only
+// to a domain that has rules of files.
+func (a ABI) Reach() []byte {
+	b := make([]byte, 24)
+	binary.NativeEndian.PutUint64(b[16:], a.Scopes())
+	return b
+}
+
 // RuleFD is where in a Rule the descriptor goes: 4 bytes.
 const RuleFD = 8
 

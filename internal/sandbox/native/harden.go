@@ -25,6 +25,10 @@ func (pl *plan) restrictFiles(c *kernel.Block) {
 		return
 	}
 	abi := landlock.Probe()
+	if pl.b.Profile == boundary.ProfileNesting {
+		pl.restrictReach(c, abi)
+		return
+	}
 	attr := abi.Ruleset()
 	set := c.Call("landlock: create rules", unix.SYS_LANDLOCK_CREATE_RULESET, pl.p.Bytes(attr), kernel.Int(len(attr)), kernel.Int(0)).Result()
 	allow := func(path string, r landlock.Rights) {
@@ -51,9 +55,21 @@ func (pl *plan) restrictFiles(c *kernel.Block) {
 	c.Call("landlock: restrict", unix.SYS_LANDLOCK_RESTRICT_SELF, set.Arg(), kernel.Int(0))
 }
 
+// restrictReach is what is left of Landlock where mounts are to be made, which it
+// forbids to whoever has rules of files: the end of signals and abstract sockets to
+// anything outside.
+func (pl *plan) restrictReach(c *kernel.Block, abi landlock.ABI) {
+	if abi.Scopes() == 0 {
+		return
+	}
+	attr := abi.Reach()
+	set := c.Call("landlock: create rules", unix.SYS_LANDLOCK_CREATE_RULESET, pl.p.Bytes(attr), kernel.Int(len(attr)), kernel.Int(0)).Result()
+	c.Call("landlock: restrict", unix.SYS_LANDLOCK_RESTRICT_SELF, set.Arg(), kernel.Int(0))
+}
+
 // filterCalls loads the seccomp filter, the last thing before the exec.
 func (pl *plan) filterCalls(c *kernel.Block) {
-	filter, err := seccomp.Compile(seccomp.Default())
+	filter, err := seccomp.Compile(seccomp.For(pl.b.Profile))
 	if err != nil {
 		pl.p.Fail(fmt.Errorf("compile seccomp filter: %w", err))
 	}

@@ -146,6 +146,27 @@ var namespaceLimits = []namespaceLimit{
 // namespaceLimit is a file below /proc/sys/user and what goes into it.
 type namespaceLimit struct{ file, count string }
 
+// profileLimits are how many namespaces of a kind a run may have at once beside
+// the sandbox's own. Chromium makes two user namespaces and a process id namespace
+// for each renderer.
+var profileLimits = map[boundary.Profile]map[string]int{
+	boundary.ProfileBrowser: {"max_user_namespaces": 32, "max_pid_namespaces": 128, "max_net_namespaces": 16},
+	boundary.ProfileNesting: {
+		"max_user_namespaces": 64, "max_mnt_namespaces": 64, "max_pid_namespaces": 64, "max_net_namespaces": 64,
+		"max_ipc_namespaces": 64, "max_uts_namespaces": 64, "max_cgroup_namespaces": 64,
+	},
+}
+
+// with is the limit of a run with a profile.
+func (l namespaceLimit) with(p boundary.Profile) string {
+	more := profileLimits[p][l.file]
+	own, err := strconv.Atoi(l.count)
+	if more == 0 || err != nil {
+		return l.count
+	}
+	return strconv.Itoa(own + more)
+}
+
 // sharedCounts are what a sandbox would use up for its user outside, as the
 // kernel counts them for the namespace's owner too, and where an old name of the
 // whole host's limit is: in a namespace of its own /proc/sys/user may hold more.
@@ -190,7 +211,7 @@ func (pl *plan) limitNamespaces() {
 		return // its /proc/sys is read-only; seccomp stands alone
 	}
 	for _, l := range namespaceLimits {
-		pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/user/"+l.file, l.count)
+		pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/user/"+l.file, l.with(pl.b.Profile))
 	}
 	for _, l := range pl.shares {
 		pl.writeFile(pl.outer, pl.root.Arg(), "proc/sys/user/"+l.file, l.count)

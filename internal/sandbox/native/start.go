@@ -258,6 +258,9 @@ func (r *run) probe() error {
 	if err != nil {
 		return err
 	}
+	if masked != "" && r.spec.Boundary.Profile != boundary.ProfileNone {
+		return &kernel.MissingError{Layer: boundary.LayerProc, What: "parts of /proc are covered (" + masked + "), so the number of namespaces inside can't be bounded, which the profile " + string(r.spec.Boundary.Profile) + " needs", Fix: "in Docker: --security-opt systempaths=unconfined"}
+	}
 	if masked != "" {
 		r.plan.weakProc = true
 		return r.weaken(&kernel.MissingError{Layer: boundary.LayerProc, What: "parts of /proc are covered (" + masked + "), so a fresh one can't be mounted", Fix: "in Docker: --security-opt systempaths=unconfined; or let it be missing: --allow-missing proc, or allow_missing in a config"})
