@@ -62,6 +62,7 @@ func TestEveryFieldReachesTheEngine(t *testing.T) {
 		"view.ro":                        {"", "view: {host: true, ro: [/opt/x]}"},
 		"view.path":                      {"", "view: {host: true, path: [/usr/x]}"},
 		"view.allow_missing":             {"", "view: {host: true, allow_missing: [cgroup]}"},
+		"view.profile":                   {"", "view: {host: true, profile: browser}"},
 		"egress.allow":                   {"", "egress: {allow: [a.example.com]}"},
 		"egress.allow[].host":            {"", "egress: {allow: [{host: a.example.com}]}"},
 		"egress.allow[].proto":           {"egress: {allow: [a.example.com]}", "egress: {allow: [{host: a.example.com, proto: tcp}]}"},

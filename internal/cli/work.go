@@ -214,6 +214,9 @@ func runText(r engine.Record) string {
 	if len(r.Missing) > 0 {
 		line("  without  %v (allow_missing)", r.Missing)
 	}
+	for _, w := range r.Weaker {
+		line("  profile  %s: %s", r.Profile, w)
+	}
 	if r.Rescue != "" {
 		line("  rescue   %s", r.Rescue)
 	}

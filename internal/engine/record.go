@@ -53,6 +53,9 @@ type Record struct {
 	ConfigDigest string           `json:"config_digest"`
 	ViewDigest   string           `json:"view_digest"`
 	Missing      []boundary.Layer `json:"missing_layers,omitempty"`
+	// Profile and Weaker are in what the boundary was opened.
+	Profile boundary.Profile `json:"profile,omitempty"`
+	Weaker  []string         `json:"weaker,omitempty"`
 
 	Base   gitcmd.Hash `json:"base,omitempty"`
 	Branch gitcmd.Ref  `json:"branch,omitempty"`

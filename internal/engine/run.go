@@ -155,7 +155,7 @@ func open(ctx context.Context, o Options, issue int, until Until) (*run, *Record
 	}
 	r.rec = Record{
 		Version: 1, Run: r.store.ID, Tenant: string(o.Config.Tenant), Repository: o.Config.Repository, Issue: issue, Until: until, State: Running,
-		Started: o.Now(), ConfigDigest: o.Config.Digest, Stages: []StageRecord{},
+		Started: o.Now(), ConfigDigest: o.Config.Digest, Profile: o.Config.View.Profile, Weaker: o.Config.View.Profile.Weaker(), Stages: []StageRecord{},
 	}
 	if r.log, err = audit.Open(filepath.Join(r.store.Dir, "events.jsonl")); err != nil {
 		r.store.Close()
