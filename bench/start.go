@@ -54,7 +54,7 @@ func resident(args ...string) (start, error) {
 			stdout, stderr = io.Discard, io.Discard
 		}
 		status := cli.Main(context.Background(), cli.Process{
-			Args: append([]string{"run", "--"}, args...), Env: environment, Version: "bench",
+			Args: append([]string{"run", "--live", "--"}, args...), Env: environment, Version: "bench",
 			Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
 		})
 		if err := os.Chdir(back); err != nil {
@@ -105,7 +105,10 @@ func contenders(o options, work string) ([]contender, error) {
 		process("bwrap", func(args ...string) (*exec.Cmd, error) { return bwrap(workspace, args), nil }),
 		process("runc", runcIn(work, workspace)),
 		process("confine", func(args ...string) (*exec.Cmd, error) {
-			return exec.Command(confine, append([]string{"run", "--"}, args...)...), nil
+			return exec.Command(confine, append([]string{"run", "--live", "--"}, args...)...), nil
+		}),
+		process("staged", func(args ...string) (*exec.Cmd, error) {
+			return exec.Command(confine, append([]string{"run", "--stage", "--"}, args...)...), nil
 		}),
 		{"resident", resident},
 	}

@@ -463,9 +463,6 @@ func (c *commit) bringHome() error {
 // finish is for when all is changed: it makes that durable, writes the entry of
 // the trash, and forgets the journal.
 func (c *commit) finish() error {
-	if err := c.sync(); err != nil {
-		return err
-	}
 	// What was held back goes along: until now it could have been taken back.
 	err := os.Rename(filepath.Join(c.scratch, heldName), filepath.Join(c.trashDir(), heldName))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -475,6 +472,10 @@ func (c *commit) finish() error {
 		return err
 	}
 	if err := writeEntry(c.state, c.j.Entry); err != nil {
+		return err
+	}
+	// After the last change: on many file systems the first sync is for all.
+	if err := c.sync(); err != nil {
 		return err
 	}
 	for _, s := range c.j.Spent {

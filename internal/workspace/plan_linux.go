@@ -495,7 +495,8 @@ func reconcileStage(state, scratch string, root *os.File) (out []Earlier, done b
 	c := &commit{state: state, scratch: scratch}
 	err := readJSON(filepath.Join(scratch, commitName), &c.j)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	// One that was cut short by a loss of power was never acted on.
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		e.Note = "a run there was killed; nothing of what it had written was committed"
 		if _, err := os.Lstat(filepath.Join(state, trashDirName, record.Trash, entryName)); err == nil {
 			e.Note = "a run there was killed just after its writes were committed"

@@ -265,7 +265,10 @@ func (e *SpentError) Error() string {
 // Hint says where to look.
 func (e *SpentError) Hint() string { return "confine trash show " + e.ID + " lists what it holds" }
 
-// writeDurable writes a file whole or not at all.
+// writeDurable writes a file that is there whole, or not, whatever ends this
+// process. It is synced after it has its name: one write to the disk's own journal
+// instead of two. So after a loss of power it may be there and cut short, but not
+// once this has returned.
 func writeDurable(dir, name string, data []byte) error {
 	next := filepath.Join(dir, name+".new")
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -273,10 +276,13 @@ func writeDurable(dir, name string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+	if err == nil {
+		err = os.Rename(next, filepath.Join(dir, name))
 	}
-	if err := os.Rename(next, filepath.Join(dir, name)); err != nil {
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	return syncDir(dir)
