@@ -63,7 +63,7 @@ var statusLines = map[string]string{
 }
 
 // writableMounts are those that a command may write to; all others are read-only.
-var writableMounts = []string{"/workspace", "/tmp", "/var/tmp", "/run", "/home/agent", "/root", "/dev/shm", "/dev/pts", "/proc", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+var writableMounts = []string{"/workspace", "/tmp", "/var/tmp", "/run", "/home/agent", "/root", "/dev/shm", "/dev/pts", "/dev/mqueue", "/proc", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
 func TestPostureOfEveryBoundary(t *testing.T) {
 	here, err := os.ReadFile("/proc/self/status")

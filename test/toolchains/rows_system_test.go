@@ -80,7 +80,7 @@ var services = []row{
 		leaves: []string{},
 	},
 	{
-		name: "inotify, locks, sockets, shared memory", what: "a watch, flock and fcntl locks, a Unix socket in the project with a descriptor passed, /dev/shm, semaphores",
+		name: "inotify, locks, sockets, shared memory", what: "a watch, flock and fcntl locks, a Unix socket in the project with a descriptor passed, /dev/shm, semaphores, a POSIX message queue",
 		files: map[string]string{"i.py": `import os, fcntl, socket, array, multiprocessing, tempfile
 from multiprocessing import shared_memory
 a = open('l', 'w'); fcntl.flock(a, fcntl.LOCK_EX)
@@ -94,10 +94,12 @@ socket.send_fds(d, [b'x'], [w]); _, fds, _, _ = socket.recv_fds(c, 1, 1); os.wri
 p, q = socket.socketpair(); p.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1); print('passcred')
 m = shared_memory.SharedMemory(create=True, size=1 << 20); m.buf[0] = 7; print('shm', m.buf[0]); m.unlink()
 s = multiprocessing.Semaphore(2); s.acquire(); print('semaphore')
+import ctypes
+c = ctypes.CDLL(None); q = c.mq_open(b'/q', os.O_CREAT | os.O_RDWR, 0o600, None); print('queue', c.mq_send(q, b'x', 1, 0)); c.mq_unlink(b'/q')
 os.unlink('s'); os.unlink('l')
 `},
 		script: "python3 i.py; (inotifywait -q -t 20 -e create . & p=$!; for i in $(seq 50); do : >seen$i; sleep 0.1; kill -0 $p 2>/dev/null || break; done; wait $p); rm -f seen*; df /dev/shm | tail -1; echo x >/dev/shm/t",
-		wants:  []string{"flock holds", "lockf", "passed", "passcred", "shm 7", "semaphore", "CREATE seen", "/dev/shm"},
+		wants:  []string{"flock holds", "lockf", "passed", "passcred", "shm 7", "semaphore", "queue 0", "CREATE seen", "/dev/shm"},
 		leaves: []string{},
 	},
 }

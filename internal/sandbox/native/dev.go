@@ -3,7 +3,10 @@
 package native
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -57,6 +60,10 @@ func (pl *plan) buildDev(tree *tree, bound []kernel.Reg) {
 	pl.mountTmpfs("/dev/shm", shmTmpfs, 0o1777, attrBase|attrNoDev)
 	pl.makeDirs(tree, "/dev/pts")
 	pl.mountDevpts()
+	if hasQueues() {
+		pl.makeDirs(tree, queueDir)
+		pl.mountQueues()
+	}
 	for _, l := range []boundary.Link{
 		{Path: "dev/fd", Target: "/proc/self/fd"}, {Path: "dev/stdin", Target: "/proc/self/fd/0"},
 		{Path: "dev/stdout", Target: "/proc/self/fd/1"}, {Path: "dev/stderr", Target: "/proc/self/fd/2"},
@@ -80,4 +87,25 @@ func (pl *plan) mountDevpts() {
 	mnt := o.Call(name+": mount", unix.SYS_FSMOUNT, fs.Arg(), kernel.Int(unix.FSMOUNT_CLOEXEC), kernel.Int(attrBase|unix.MOUNT_ATTR_NOEXEC)).Result()
 	o.Call(name+": close", unix.SYS_CLOSE, fs.Arg())
 	pl.attach(name, mnt.Arg(), "/dev/pts")
+}
+
+// queueDir is where POSIX message queues are seen (mq_overview(7)). Programs open
+// them by name and not there: but Landlock holds whatever a rule does not name, and a
+// rule needs the place.
+const queueDir = "/dev/mqueue"
+
+// hasQueues reports whether this kernel has them.
+var hasQueues = sync.OnceValue(func() bool {
+	list, err := os.ReadFile("/proc/filesystems")
+	return err == nil && bytes.Contains(list, []byte("\tmqueue\n"))
+})
+
+func (pl *plan) mountQueues() {
+	o, name := pl.outer, "mount "+queueDir
+	none := kernel.Int(0)
+	fs := o.Call(name+": open", unix.SYS_FSOPEN, pl.p.Str("mqueue"), kernel.Int(unix.FSOPEN_CLOEXEC)).Result()
+	o.Call(name+": create", unix.SYS_FSCONFIG, fs.Arg(), kernel.Int(unix.FSCONFIG_CMD_CREATE), none, none, none)
+	mnt := o.Call(name+": mount", unix.SYS_FSMOUNT, fs.Arg(), kernel.Int(unix.FSMOUNT_CLOEXEC), kernel.Int(attrBase|attrNoDev|unix.MOUNT_ATTR_NOEXEC)).Result()
+	o.Call(name+": close", unix.SYS_CLOSE, fs.Arg())
+	pl.attach(name, mnt.Arg(), queueDir)
 }

@@ -44,6 +44,9 @@ func (pl *plan) restrictFiles(c *kernel.Block) {
 	// has files that programs write about themselves.
 	allow("/dev", abi.ReadWrite())
 	allow("/proc", abi.ReadWrite())
+	if hasQueues() {
+		allow(queueDir, abi.ReadWrite())
+	}
 	for _, m := range pl.mounts {
 		switch {
 		case m.Kind == boundary.Tmpfs, m.Kind == boundary.Overlay, m.Kind == boundary.Bind && m.Writable && m.dir:

@@ -40,7 +40,7 @@ var exhaustions = []exhaustion{
 	{"descriptors under way", []string{"ETOOMANYREFS", "EMFILE"}},
 	{"inotify instances", []string{"EMFILE", "ENOSPC"}},
 	{"terminals", []string{"ENOSPC", "EMFILE"}},
-	{"message queues", []string{"EACCES", "ENOSPC", "EMFILE", "ENOMEM"}}, // Landlock has no rule for their file system,
+	{"message queues", []string{"ENOSPC", "EMFILE", "ENOMEM"}},
 	{"shared segments", []string{"ENOSPC", string(sandbox.OutOfMemory)}},
 	{"semaphores", []string{string(sandbox.OutOfMemory)}},
 	{"System V queues", []string{"ENOSPC", "ENOMEM", string(sandbox.OutOfMemory)}},

@@ -178,7 +178,7 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 func wantedFlags(b boundary.Boundary) map[string]string {
 	const base = "nosuid,nodev"
 	want := map[string]string{
-		"/": "ro," + base, "/proc": base + ",noexec", "/dev": "ro," + base + ",noexec", "/dev/shm": base, "/dev/pts": "nosuid,noexec",
+		"/": "ro," + base, "/proc": base + ",noexec", "/dev": "ro," + base + ",noexec", "/dev/shm": base, "/dev/pts": "nosuid,noexec", "/dev/mqueue": base + ",noexec",
 	}
 	for _, d := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		want["/dev/"+d] = "nosuid,noexec"
