@@ -22,7 +22,11 @@ type blockedError struct {
 
 func (e *blockedError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "this host can't hold the boundary; %d things are in the way:", len(e.items))
+	if len(e.items) == 1 {
+		fmt.Fprintf(&b, "%v; this is in the way:", e.err)
+	} else {
+		fmt.Fprintf(&b, "this host can't hold the boundary; %d things are in the way:", len(e.items))
+	}
 	for _, i := range e.items {
 		fmt.Fprintf(&b, "\n  %s: %s\n    fix: %s", i.Name, plaintext.Line(i.Detail, maxDetail), plaintext.Line(i.Fix, maxDetail))
 	}
@@ -34,6 +38,13 @@ func (e *blockedError) Unwrap() error { return e.err }
 // Hint says where it is told in full.
 func (e *blockedError) Hint() string {
 	return "each is named with its one change; docs/how-to/run-in-docker.md has the whole set for a container"
+}
+
+func hintOf(missing *kernel.MissingError, start *sandbox.StartError) string {
+	if missing != nil {
+		return missing.Fix
+	}
+	return start.Hint
 }
 
 // blockers looks for everything that is in the way of a start that failed for
@@ -51,7 +62,8 @@ func blockers(err error, b boundary.Boundary, look func() probe.Report) error {
 			items = append(items, i)
 		}
 	}
-	if len(items) < 2 {
+	// One that names its change itself needs no more words.
+	if len(items) == 0 || len(items) == 1 && !strings.Contains(hintOf(missing, start), "confine doctor") {
 		return err
 	}
 	return &blockedError{err: err, items: items}

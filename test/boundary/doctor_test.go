@@ -31,6 +31,12 @@ func startRefusing(t *testing.T, calls map[uintptr]unix.Errno, cmd *exec.Cmd) {
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(nr), Jf: 1},
 			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)})
 	}
+	startFiltered(t, filter, cmd)
+}
+
+// startFiltered starts cmd under a filter, to which "allowed" is added at the end.
+func startFiltered(t *testing.T, filter []unix.SockFilter, cmd *exec.Cmd) {
+	t.Helper()
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	code := make([]byte, 0, 8*len(filter))
 	for _, i := range filter {

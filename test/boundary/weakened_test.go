@@ -3,6 +3,7 @@
 package boundary
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -279,5 +280,19 @@ func eachCallIsSeen(t *testing.T, observed string) {
 	}
 	if n < 90 {
 		t.Errorf("only %d calls", n)
+	}
+}
+
+// TestShippedProgramHasNoSwitch: the name by which a layer is left out is in the
+// weakened program and not in the other.
+func TestShippedProgramHasNoSwitch(t *testing.T) {
+	for name, want := range map[string]bool{weakenedProgram(t): true, program(t): false} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := bytes.Contains(data, []byte("CONFINE_TEST_WEAKENED")); has != want {
+			t.Errorf("%s: the switch is in it: %v, want %v", name, has, want)
+		}
 	}
 }

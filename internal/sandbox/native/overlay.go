@@ -97,7 +97,7 @@ func explainOverlay(se *kernel.StepError) error {
 		return what("load the overlay module on the host (modprobe overlay); or let writes be real: --live")
 	case errors.Is(se.Err, unix.EINVAL) && (strings.HasSuffix(se.Step, ": create") || strings.HasSuffix(se.Step, ": set upperdir")):
 		return what("the directory where confine keeps its state must be on a file system that can hold an overlay's writes, such as ext4, xfs, btrfs or tmpfs, not on an overlay itself as a container's root is: set XDG_STATE_HOME to a directory of a volume; or let writes be real: --live")
-	case strings.HasSuffix(se.Step, ": create"), strings.HasSuffix(se.Step, ": open"):
+	case strings.HasSuffix(se.Step, ": create"), strings.HasSuffix(se.Step, ": open"), strings.HasSuffix(se.Step, ": set userxattr"):
 		return what("a kernel of 5.11 or later lets ordinary users mount overlays; or let writes be real: --live")
 	}
 	return &sandbox.StartError{Step: se.Step, Err: se.Err, Hint: doctorHint}
