@@ -203,6 +203,13 @@ func (p *commitPlan) newScratch() (*Scratch, error) {
 			return nil, err
 		}
 	}
+	// Until it is locked and has its record, a stage looks like one whose process is
+	// gone.
+	making, err := lockStages(dir, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer making.Close()
 	s, err := NewScratch(dir)
 	if err != nil {
 		return nil, err
@@ -439,15 +446,44 @@ func sameMount(a *os.File, dir string) (bool, error) {
 	return x.Mnt_id == y.Mnt_id && x.Dev_major == y.Dev_major && x.Dev_minor == y.Dev_minor, nil
 }
 
+// lockStages locks the directory of all stages: shared by those who make one, for one
+// who looks for what is left.
+func lockStages(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	}
+}
+
 // reconcileStages goes on with the commits of processes that are gone, and
 // discards the stages of those that had none. With a root, which the caller has
 // locked, it looks at the stages of that workspace only; without one at all whose
 // workspace nobody uses.
 func reconcileStages(state string, root *os.File) []Earlier {
 	dir := filepath.Join(state, stagedDirName)
+	how := unix.LOCK_EX
+	if root == nil {
+		how |= unix.LOCK_NB // what is missed now, the next start finds
+	}
+	looking, err := lockStages(dir, how)
+	if err != nil {
+		return nil // there never was one, or somebody else looks
+	}
+	defer looking.Close()
 	names, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // there never was one
+		return nil
 	}
 	var out []Earlier
 	for _, n := range names {

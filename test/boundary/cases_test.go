@@ -237,10 +237,11 @@ func TestInitCannotBeSignalled(t *testing.T) {
 // a workspace.
 func TestManyAtOnce(t *testing.T) {
 	confine, shared := program(t), t.TempDir()
+	mounts, entries := ownMounts(t), tempEntries(t)
 	var group sync.WaitGroup
-	for i := range 30 {
+	for i := range 200 {
 		dir := shared
-		if i%2 == 0 {
+		if i%10 != 0 {
 			dir = t.TempDir()
 		}
 		group.Go(func() {
@@ -252,8 +253,11 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if data, err := os.ReadFile(filepath.Join(shared, "log")); err != nil || strings.Count(string(data), "\n") != 15 {
+	if data, err := os.ReadFile(filepath.Join(shared, "log")); err != nil || strings.Count(string(data), "\n") != 20 {
 		t.Errorf("log %q %v", data, err)
+	}
+	if m, e := ownMounts(t), tempEntries(t); m != mounts || e != entries {
+		t.Errorf("left: mounts %q, files %q; were %q and %q", m, e, mounts, entries)
 	}
 }
 
