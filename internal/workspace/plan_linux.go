@@ -193,6 +193,15 @@ func areaName(id string) string { return ".confine-" + id }
 // stagedDirName is below the state directory, one directory for each stage.
 const stagedDirName = "staged"
 
+// makeState makes the state directory and follows its links: from there on none is
+// followed.
+func makeState(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
 // newScratch makes the directory of a stage or a restore.
 func (p *commitPlan) newScratch() (*Scratch, error) {
 	dir := filepath.Join(p.state, stagedDirName)

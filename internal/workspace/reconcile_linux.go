@@ -38,6 +38,10 @@ func lockStages(dir string, how int) (*os.File, error) {
 // locked, it looks at the stages of that workspace only; without one at all whose
 // workspace nobody uses.
 func reconcileStages(state string, root *os.File) []Earlier {
+	state, err := filepath.EvalSymlinks(state)
+	if err != nil {
+		return nil // there never was one
+	}
 	dir := filepath.Join(state, stagedDirName)
 	how := unix.LOCK_EX
 	if root == nil {

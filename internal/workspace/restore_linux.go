@@ -16,6 +16,11 @@ import (
 // RestoreTrash brings displaced or held things back. It is a commit of its own: what
 // it displaces is in the entry that it returns.
 func RestoreTrash(o TrashOptions) (Committed, error) {
+	state, err := makeState(o.StateDir)
+	if err != nil {
+		return Committed{}, fmt.Errorf("restore: %w", err)
+	}
+	o.StateDir = state
 	e, err := ReadTrash(o.StateDir, o.ID)
 	if err != nil {
 		return Committed{}, err

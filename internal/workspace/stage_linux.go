@@ -47,6 +47,9 @@ func (l *LiveWorkspace) Stage(o StageOptions) (s *Stage, err error) {
 	if !l.exclusive {
 		return fail(errors.New("it is not locked for one run"))
 	}
+	if o.StateDir, err = makeState(o.StateDir); err != nil {
+		return fail(err)
+	}
 	s = &Stage{l: l, o: o, plan: newPlan(o.StateDir, newTrashID(time.Now()))}
 	s.plan.entry.Command = o.Command
 	for _, text := range o.Release {

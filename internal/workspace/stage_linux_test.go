@@ -458,6 +458,27 @@ func TestTrashIsPurgedByAge(t *testing.T) {
 	}
 }
 
+func TestStateDirectoryBehindALink(t *testing.T) {
+	dir, state := sample(t)
+	link := state + "-link"
+	if err := errors.Join(os.Mkdir(state, 0o700), os.Symlink(state, link)); err != nil {
+		t.Fatal(err)
+	}
+	_, s, upper := stageOf(t, dir, link)
+	deleted(t, upper, "gone")
+	done, err := s.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.l.Close()
+	if _, err := RestoreTrash(TrashOptions{StateDir: link, ID: done.Trash}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "gone")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStagedRunsQueue(t *testing.T) {
 	dir, state := sample(t)
 	first, s, upper := stageOf(t, dir, state)
