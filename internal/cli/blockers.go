@@ -37,7 +37,7 @@ func (e *blockedError) Unwrap() error { return e.err }
 
 // Hint says where it is told in full.
 func (e *blockedError) Hint() string {
-	return "each is named with its one change; docs/how-to/run-in-docker.md has the whole set for a container"
+	return "confine doctor tries each part on this host; for a container docs/how-to/run-in-docker.md has the whole set of flags"
 }
 
 func hintOf(missing *kernel.MissingError, start *sandbox.StartError) string {
