@@ -18,10 +18,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const profile = "../../packaging/docker/seccomp.json"
@@ -107,17 +106,18 @@ func startEngine(t *testing.T) *engine {
 	e := &engine{t: t, dir: dir, path: abs}
 	cmd := exec.Command("dockerd", "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--bridge=none", "--storage-driver", "overlay2",
 		"--data-root", dir+"/data", "--exec-root", dir+"/exec", "--pidfile", dir+"/pid", "-H", "unix://"+dir+"/sock")
+	// Its mounts are not the host's: other tests look at those.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(unix.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
 		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait()
 		timer.Stop()
-		_ = unix.Unmount(dir+"/exec/netns/default", unix.MNT_DETACH)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("clean up after dockerd: %v", err)
 		}
